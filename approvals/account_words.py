@@ -1,4 +1,4 @@
-"""Describe changes of accounts, roles and keys in words: the records keep columns and values."""
+"""Describe changes of accounts, roles and keys in words; their records have columns and values."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def was_and_is(name: str, before: Any, after: Any) -> tuple[str, str]:
 def value_text(name: str, value: Any) -> str:
     """Return a value as text; empty for nothing."""
     if (describe := _WORDS.get(name) or features.handler(lambda each: each.change_texts, name)) is not None:
-        # Recorded acts may contain invalid values: only the current shape is put into words.
+        # Recorded acts may contain invalid values; only values of the current shape are put into words.
         with suppress(DefinitionError, TypeError, ValueError):
             return describe(value)
     return _plainly(value)
@@ -54,7 +54,7 @@ def _plainly(value: Any) -> str:
 
 
 def hours_of(minutes: Any) -> str:
-    """Return hours as text, with minutes if a tenth isn't exact; empty below a minute."""
+    """Return minutes as text in hours, with the minutes if a tenth isn't exact; empty for none."""
     if not isinstance(minutes, int) or not minutes:
         return ""
     if minutes >= 60 and minutes % 6 == 0:
@@ -64,7 +64,7 @@ def hours_of(minutes: Any) -> str:
 
 
 def hours_typed(minutes: int) -> str:
-    """Return minutes as a form's hours, exact enough to convert back."""
+    """Return minutes as hours for a form's field, exact enough to convert back."""
     return f"{minutes / 60:.8f}".rstrip("0").rstrip(".")
 
 
@@ -106,7 +106,7 @@ LABELS = {
     "subject": "known there as",
 }
 _FACTORS = {"totp": "codes of a device", "recovery_codes": "recovery codes", "webauthn": "a passkey"}
-# Text of an empty value, where it means more than nothing.
+# Texts for empty values that mean more than nothing.
 _NEVER = {"expires_at": "never", "revoked_at": "no"}
 # Acts that added or removed the whole object.
 _WHOLE = ("_added", "_issued", "_removed", "_linked", "_unlinked")
@@ -123,7 +123,7 @@ class Change:
 
 
 def changes(record: AccountRecord) -> list[Change]:
-    """Return a record's changes. Of a new or removed object, only the non-empty values."""
+    """Return a record's changes. For a new or removed object, only the non-empty values are included."""
     before, after = _readable_values(record.before), _readable_values(record.after)
     is_whole = not before or not after or record.action.endswith(_WHOLE)
     found = []

@@ -1,7 +1,9 @@
-"""Check that shown records are authentic, by one HMAC per row: anybody with the application's database rights may add
-rows, and people read the audit before verification runs."""
+"""Check that displayed records are authentic, with one HMAC per row.
 
-# That an authentic row exists only once is up to the database: no code can be written twice
+Anybody with the application's database rights may add rows, and people read the audit list before verification runs.
+"""
+
+# The database ensures that an authentic row exists only once: no code can be written twice
 # (ledger/migrations/0001_initial.py), nor can one approval be decided twice.
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from ledger.models import AccountRecord, ActRecord, OverrideRecord
 from ledger.web.tally import Counted
 
 _RECORDS = (OverrideRecord, ActRecord, Decision, AccountRecord)
-# Records have the database's time: a future one would stay on top of every list, and a very old one may be unreadable.
+# Records have the database's time. A future time would stay on top of every list, and a very old one may be unreadable.
 NOT_YET = "statement_timestamp() + interval '1 minute'"
 EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -30,7 +32,7 @@ def marks_of(rows: Iterable[Decision]) -> dict[int, bool]:
 
 
 def out_of_time() -> Counted:
-    """Return a count, at most one, of records with a future time or one before all records."""
+    """Return how many records, at most one, have a time in the future or before any record can exist."""
     tables = [model._meta.db_table for model in _RECORDS]
     return Counted(
         0, [(f"SELECT 1 FROM {table} WHERE at > {NOT_YET} OR at < %s LIMIT 1", [EARLIEST]) for table in tables]

@@ -12,12 +12,14 @@ from ledger.web.bodies import Justified, NoFlag, Strict
 from runs.engine.gating.proof import AMOUNT, TARGET
 from runs.services.bodies import Moment
 
-MAX_TIMES = 1000  # that a standing approval can cover
+MAX_TIMES = 1000  # limit for the calls that a standing approval covers
 
 
 class AgainBody(Strict):
-    """A standing approval given with the decision: further identical calls pass without asking. It is limited by
-    `times`, by `sum` (required if the call names an amount), by scope and by time."""
+    """A standing approval given with the decision: further identical calls pass without asking.
+
+    It is limited by `times`, by `sum` (required if the call names an amount), by scope and by time.
+    """
 
     times: Annotated[
         int, Field(strict=False, ge=1, le=MAX_TIMES, description="Number of further calls it covers."), NoFlag
@@ -69,7 +71,7 @@ class DecisionBody(Justified):
 
 
 class DecisionForm(DecisionBody):
-    """A decision, and with a yes how often and until when the same is let through without asking."""
+    """A decision and, with an approval, how often and until when identical calls pass without asking."""
 
     again_times: Annotated[int | None, Field(strict=False, ge=1, le=MAX_TIMES)] = None
     again_until: Moment | None = None

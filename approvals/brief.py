@@ -1,4 +1,4 @@
-"""Everything an approver is shown of one question, read from the bytes that its hash covers."""
+"""Load everything that an approver sees of one question, read from the bytes that its hash covers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ CHIPS: dict[ApprovalState, tuple[str, str]] = {
 
 
 def chip_of(approval: Approval) -> tuple[str, str]:
-    """Return text and tone of the chip; the raw state if it is unknown (a damaged row)."""
+    """Return text and tone of the chip. A state that is unknown (a damaged row) is shown as it is."""
     if approval.state not in ApprovalState.values:
         return str(approval.state), ""
     words, tone = CHIPS[ApprovalState(approval.state)]
@@ -68,7 +68,7 @@ class Earlier:
 
 @dataclass(frozen=True)
 class ApprovalDetail:
-    """One question in full, as of event `seq` of its run. `changes`: the arguments, compared with the last revision."""
+    """One question in full, as of event `seq` of its run. `changes` compares the arguments with the last revision's."""
 
     approval: Approval
     plan: dict[str, Any]
@@ -79,13 +79,13 @@ class ApprovalDetail:
     tool: ToolCard | None
     facts: Facts
     stages: list[StageShown]
-    voters: frozenset[int | None]  # of all revisions
+    voters: frozenset[int | None]  # who voted on any revision
     is_read: bool = True
-    is_authentic: bool | None = None  # of `decision`: see authentic.py
+    is_authentic: bool | None = None  # whether that of `decision` is: see authentic.py
 
     @property
     def forged(self) -> Decision | None:
-        """Return the decision if it was forged: it decided nothing."""
+        """Return the decision if it is forged; such a decision has no effect."""
         return self.decision if self.is_authentic is False else None
 
     @cached_property
@@ -123,7 +123,10 @@ class ApprovalDetail:
 
     @cached_property
     def standing(self) -> Authority | No:
-        """Return the standing in which the reader may decide, or why not. For display: a decision is judged again."""
+        """Return the authority under which the reader may decide, or the reason why not.
+
+        For display only: a decision is judged again.
+        """
         return judge(self.facts, approves=False)
 
     @cached_property
@@ -140,7 +143,7 @@ class ApprovalDetail:
 
     @property
     def is_asked(self) -> bool:
-        """Return whether the reader is asked, even if something else keeps them from deciding."""
+        """Return whether the reader is one of those asked, even if something else keeps them from deciding."""
         return any(
             (each.queue is not None and each.queue.role in each.who.roles)
             or any(d.is_now(each.now) for d in each.deputyships)
@@ -167,21 +170,21 @@ class ApprovalDetail:
 
     @property
     def obstacle(self) -> str:
-        """Return why nobody can approve it now because of what it shows; empty if they can."""
+        """Return why its content keeps everybody from approving it now; empty if nothing does."""
         if self.is_read and documents_lack_app(self.plan):
             return f"It can't be approved: its documents can't be shown, since {NO_APP}."
         return next((panel.obstacle for panel in self.panels if panel.obstacle), "")
 
     @property
     def why_not_approve(self) -> str:
-        """Return why the reader may only reject it."""
+        """Return why the reader may reject it but not approve it; empty otherwise."""
         if not self.is_mine:
             return ""
         return self.obstacle or (self.to_approve.why if isinstance(self.to_approve, No) else "")
 
     @property
     def whom(self) -> str:
-        """Return the name of the person whom the reader deputizes for."""
+        """Return the name of the person whose deputy the reader is in this case; empty if none."""
         found = self.to_approve if isinstance(self.to_approve, Authority) else self.standing
         return found.deputyship.principal.name if isinstance(found, Authority) and found.deputyship else ""
 
@@ -191,7 +194,7 @@ class ApprovalDetail:
 
     @cached_property
     def wanted(self) -> Wanted:
-        """Return what the reader's approval must prove. For display: a decision is judged again."""
+        """Return what the reader's approval must prove. For display only: a decision is judged again."""
         if not self.is_read or not isinstance(self.to_approve, Authority):
             return Wanted()
         try:
@@ -228,7 +231,7 @@ class ApprovalDetail:
 
     @property
     def is_readable(self) -> bool:
-        """Return whether the plan can be parsed and so decided. True for readers who may not read it."""
+        """Return whether the plan can be parsed, and so decided. True for readers who may not read it."""
         return bool(self.plan) or not self.is_read
 
     @property
@@ -253,12 +256,15 @@ class ApprovalDetail:
 
     @property
     def name(self) -> str:
-        """Return the browser tab's title: what is asked, and about whom."""
+        """Return the browser tab's title: what is to be approved, and what or whom it concerns."""
         return f"{plainly(self.title)}{f' · {line_of(self.about)}' if self.about else ''}"
 
     @property
     def asks(self) -> str:
-        """Return the agent's own title if it isn't the tool's: a value, never the console's text."""
+        """Return the agent's own title if it differs from the tool's.
+
+        It is untrusted and never shown as the console's own text.
+        """
         return asks_of(self.approval, self.tool)
 
     @property
@@ -268,7 +274,7 @@ class ApprovalDetail:
 
     @property
     def who_gives(self) -> str:
-        """Return who grants the right to read the question, for readers without it."""
+        """Return who grants the right to read the question, to show to readers without it."""
         return "" if self.is_read else WHO_GIVES
 
     @property
@@ -294,12 +300,15 @@ class ApprovalDetail:
 
     @property
     def is_made_elsewhere(self) -> bool:
-        """Return whether the reader decides only at a queue it was escalated to: changes are made at the first one."""
+        """Return whether the reader decides only at a queue that it was escalated to.
+
+        Only deciders of the first queue may approve with changes.
+        """
         return isinstance(self.standing, Authority) and bool(self.standing.queue)
 
     @property
     def why_no_change(self) -> str:
-        """Return why the decider may not change any argument."""
+        """Return why the decider may not change any argument; empty if they may."""
         if self.is_made_elsewhere:
             return CHANGED_FIRST.format(queue=self.facts.name)
         if not editable_in(self.plan)["properties"]:
@@ -312,7 +321,10 @@ class ApprovalDetail:
 
 
 def title_of(approval: Approval, tool: ToolCard | None) -> str:
-    """Return the fixed title: the tool author's, or that the run may continue. It says nothing about this one case."""
+    """Return the fixed title: the tool author's, or a note that the run may continue.
+
+    It does not depend on the case.
+    """
     if tool is not None:
         return tool.title
     return "Let the run continue" if approval.tool in _NO_TOOL else approval.tool.replace("_", " ")
@@ -382,7 +394,7 @@ _FACTS = FACTS.format(
     queue='"approvals_approval"."queue"',
     case='coalesce("approvals_approval"."case_id", "approvals_approval"."id")',
 )
-# UNION, not UNION ALL: revisions that form a ring (forged) end here too.
+# UNION, not UNION ALL, so that forged revisions that form a ring end here too.
 _CHAIN = """
     WITH RECURSIVE chain AS (
         SELECT id, previous_id FROM approvals_approval WHERE id = %s
@@ -391,7 +403,10 @@ _CHAIN = """
 
 
 def _revisions(approval_id: UUID, reader: int | None) -> tuple[list[tuple[Approval, Decision | None]], list[Decision]]:
-    """Return a question and its earlier revisions, newest first, each with its decision, and all votes: two queries."""
+    """Return a question and its earlier revisions, newest first, each with its decision, and all votes.
+
+    It takes two queries.
+    """
     seq = Subquery(Head.objects.filter(run_id=OuterRef("run_id")).values("seq"))
     facts = RawSQL(f'CASE WHEN "approvals_approval"."id" = %s THEN {_FACTS} END', [approval_id, reader], TextField())
     rows = Approval.objects.select_related("run").filter(id__in=RawSQL(_CHAIN, [approval_id]))

@@ -1,6 +1,7 @@
 """Deadlines of approvals: read from the journal, extended while the run is halted, and expired once passed."""
 
-# The rows repeat a deadline for lists and the sweeper, but no decision relies on them: a forger could move it there.
+# The rows repeat a deadline for lists and the sweeper, but no decision relies on them, because a forger could move it
+# there.
 
 from __future__ import annotations
 
@@ -47,7 +48,10 @@ _KINDS = [
 
 @dataclass(frozen=True, slots=True)
 class MissedDeadline:
-    """A missed deadline, and the queue asked next. `is_away`: nobody was there, so the deadline was not awaited."""
+    """A missed deadline, and the queue asked next.
+
+    `is_away`: all deciders were away, so the deadline was not awaited.
+    """
 
     at: datetime
     queue: str
@@ -56,7 +60,10 @@ class MissedDeadline:
 
 @dataclass(frozen=True, slots=True)
 class DeadlineTexts:
-    """Sentences about an approval's time, for pages; each may be empty. `is_halted`: its run and clock are."""
+    """Sentences about an approval's time, for pages; each may be empty.
+
+    `is_halted`: its run is halted, and the clock stopped.
+    """
 
     counted: str = ""
     then: str = "If nobody decides by then, it is rejected."
@@ -69,7 +76,10 @@ class DeadlineTexts:
 
 @dataclass(frozen=True, slots=True)
 class MovedClock:
-    """A deadline that a pause has moved, what the journal records of it, and when the sweeper looks at it before."""
+    """A deadline moved by a pause.
+
+    `record` is what the journal records of it, and `look_at` when the sweeper checks the approval before that.
+    """
 
     deadline: datetime
     record: dict[str, Any]
@@ -78,14 +88,20 @@ class MovedClock:
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """The terms of an approval's next revision. `carry` returns events of it, given its row and its wait's id."""
+    """The terms of an approval's next revision.
+
+    `carry` returns further events for it, given its row and its wait's id.
+    """
 
     terms: Terms
     carry: Callable[[Approval, UUID], Sequence[e.Event]] = lambda following, wait_id: ()
 
 
 def time_events(approval: Approval, wait: Wait) -> Iterator[e.Event]:
-    """Yield what the slot's journal says about time, in order. All but requests count only with a valid code."""
+    """Yield the slot's events that affect the approval's time, in order.
+
+    Events other than requests are skipped unless they have a valid code.
+    """
     rows = Event.objects.filter(run_id=approval.run_id, slot=wait.slot, kind__in=_KINDS)
     retried = Event.objects.filter(run_id=approval.run_id, kind=e.RunRetried.KIND)
     key = code_key()
@@ -99,7 +115,7 @@ def time_events(approval: Approval, wait: Wait) -> Iterator[e.Event]:
 
 
 def ended_during(event: e.RunRetried) -> tuple[datetime, datetime] | None:
-    """Return when the run had ended, by the retry's record; None for older records."""
+    """Return the period during which the run had ended, by the retry's record; None for older records."""
     try:
         from_, to = map(datetime.fromisoformat, payload_of(event)["over"])
     except (KeyError, TypeError, ValueError):
@@ -108,30 +124,30 @@ def ended_during(event: e.RunRetried) -> tuple[datetime, datetime] | None:
 
 
 def put_off(approval: Approval, wait: Wait, deadline: datetime) -> None:
-    """Set the deadline in the rows."""
+    """Set the deadline in the rows of approval and wait."""
     approval.deadline = wait.deadline = deadline
     approval.save(update_fields=["deadline"])
     wait.save(update_fields=["deadline"])
 
 
 def restart_deadline(approval: Approval, wait: Wait, deadline: datetime, now: datetime) -> None:
-    """Restart the deadline from now, with earlier halts already included."""
+    """Restart the deadline from now; `deadline` already includes earlier halts."""
     put_off(approval, wait, deadline)
     halted_time.count_from(wait, now)
 
 
 class Deadlines:
-    """Plain deadlines. An app may keep more of the time with a subclass, in its feature's `deadlines`."""
+    """Plain deadlines. An app may replace them with a subclass, as its feature's `deadlines`."""
 
     def course(self, approval: Approval, wait: Wait) -> Course:
-        """Return an approval's progress in time by its journal."""
+        """Return the course of an approval's deadline, as its journal records it."""
         found = Course(approval.deadline)
         for event in time_events(approval, wait):
             found = _next(found, str(approval.id), event)
         return found
 
     def later(self, course: Course, at: datetime, by: timedelta) -> datetime:
-        """Return the time so much later, as the approval's time is counted."""
+        """Return the time that is later by this much of the approval's time."""
         return at + by
 
     def counter(self, course: Course) -> Callable[[datetime, datetime], timedelta]:
@@ -141,8 +157,10 @@ class Deadlines:
     def stopped_in(
         self, course: Course, run_id: UUID, since: datetime, until: datetime, *, by_wall: bool = False
     ) -> timedelta:
-        """Return how much of an approval's time its run was halted or ended between two moments. Real time if
-        `by_wall`."""
+        """Return how much of an approval's time its run was halted or ended between two moments.
+
+        With `by_wall`, wall-clock time is returned.
+        """
         ended = ((max(from_, since), min(to, until)) for from_, to in course.over)
         all_ = sorted([*stretches(run_id, since, until), *ended])
         counted = self.counter(course) if all_ and not by_wall else Deadlines.counter(self, course)
@@ -154,16 +172,22 @@ class Deadlines:
         return sum_
 
     def stopped(self, course: Course, wait: Wait, now: datetime) -> timedelta:
-        """Return how long its run was stopped since its time started or it was opened."""
+        """Return how long its run was stopped since its time started, or since the wait was opened."""
         return self.stopped_in(course, wait.run_id, course.since or wait.opened_at, now)
 
     def passes_at(self, course: Course, wait: Wait, now: datetime) -> datetime:
-        """Return when its time ends (or its next reminder) by journal and stops of its run; rows could be forged."""
+        """Return when its time ends (or its next reminder is due), by its journal and the stops of its run.
+
+        Rows are ignored, because they could be forged.
+        """
         stopped = self.stopped(course, wait, now)
         return self.later(course, course.deadline, stopped) if stopped else course.deadline
 
     def effective(self, approval: Approval, wait: Wait, now: datetime) -> tuple[datetime, timedelta]:
-        """Return the earlier deadline of row and journal, extended by stops of the run, and by how much."""
+        """Return the effective deadline and the extension that it contains.
+
+        It is the earlier deadline of row and journal, extended by the stops of the run.
+        """
         return self._effective(self.course(approval, wait), approval, wait, now)
 
     def _effective(self, course: Course, approval: Approval, wait: Wait, now: datetime) -> tuple[datetime, timedelta]:
@@ -172,14 +196,14 @@ class Deadlines:
         return ends, ends - deadline
 
     def is_late(self, approval: Approval, wait: Wait, now: datetime) -> bool:
-        """Return whether nothing may be decided any more."""
+        """Return whether the effective deadline has passed, so that nothing may be decided any more."""
         course = self.course(approval, wait)
         if course.ends_at is None or min(approval.deadline, course.ends_at) > now:
             return False
         return self._effective(course, approval, wait, now)[0] <= now
 
     def is_put_right(self, course: Course, approval: Approval, wait: Wait, now: datetime) -> bool:
-        """Set the rows to the journal's deadline if that has not passed. Return whether it has not."""
+        """Restore the journal's deadline in the rows if it has not passed. Return whether it has not passed."""
         if (ends := self.passes_at(course, wait, now)) <= now:
             return False
         if ends == course.deadline:
@@ -192,7 +216,7 @@ class Deadlines:
         return True
 
     def follow(self, wait: Wait) -> None:
-        """Set the rows by the run's stops and the journal; with a margin during a halt."""
+        """Update the deadline in the rows by the journal and the run's stops; during a halt, add a margin."""
         if wait.resolved_at is not None:
             return
         approval, now = Approval.objects.select_for_update().get(wait=wait), database_now()
@@ -200,24 +224,24 @@ class Deadlines:
         put_off(approval, wait, ends if upcoming is None or upcoming <= now else max(ends, upcoming))
 
     def stop_clock(self, approval: Approval, wait: Wait, now: datetime) -> MovedClock | None:
-        """Return what stopping the clock for an inquiry changes; None if it runs on."""
+        """Return the changes that stop the clock during an inquiry; None if the clock runs on."""
         return None
 
     def resume_clock(self, approval: Approval, wait: Wait, now: datetime) -> MovedClock | None:
-        """Return what it changes that the last inquiry has ended; None if the clock ran on."""
+        """Return the changes that restart the clock after the last inquiry; None if the clock ran on."""
         return None
 
     def revise(self, approval: Approval, wait: Wait, queue: str, now: datetime) -> Revision:
-        """Return the terms of the next revision, which is requested from a queue."""
+        """Return the terms of the next revision, which is requested from this queue."""
         return Revision(Terms(self.passes_at(self.course(approval, wait), wait, now)))
 
     def annotations(self) -> dict[str, RawSQL]:
-        """Return what is read with approvals that are shown."""
+        """Return annotations to read with the approvals shown."""
         halted = "approvals_approval.state = 'open' AND runs_halted_by(approvals_approval.run_id, NULL) IS NOT NULL"
         return {"is_halted": RawSQL(halted, [], output_field=BooleanField())}
 
     def texts(self, approval: Approval) -> DeadlineTexts:
-        """Return what pages say about an approval's time."""
+        """Return the sentences that pages show about an approval's time."""
         is_expired = approval.state == ApprovalState.EXPIRED
         ended = "Nothing was sent. The agent learns that nobody answered." if is_expired else ""
         return DeadlineTexts(ended=ended, is_halted=bool(getattr(approval, "is_halted", False)))
@@ -231,19 +255,22 @@ PLAIN = Deadlines()
 
 
 def deadlines() -> Deadlines:
-    """Return what keeps the deadlines of approvals in this process."""
+    """Return the implementation of deadlines in this process: an app's, or the plain one."""
     return features.only(lambda each: each.deadlines) or PLAIN
 
 
 class InTime(DecisionGuard):
-    """Nothing is decided after the effective deadline."""
+    """Refuses decisions after the effective deadline."""
 
     def is_late(self, approval: Approval, wait: Wait, now: datetime) -> bool:
         return deadlines().is_late(approval, wait, now)
 
 
 def _next(course: Course, id: str, event: e.Event) -> Course:
-    """Return the progress after an event. A deadline that an app has moved stays, even if the app is gone."""
+    """Return the course after an event.
+
+    A deadline that an app has moved stays moved, even if the app is no longer installed.
+    """
     match event:
         case e.ApprovalRequested(approval_id=about, deadline=deadline) if about == id:
             return Course(datetime.fromisoformat(deadline))
@@ -258,8 +285,10 @@ def _next(course: Course, id: str, event: e.Event) -> Course:
 
 
 class DeadlineChecks:
-    """Checks of one run's deadlines: each is explained by a record. Those of approvals with terms are left to the app
-    that knows them."""
+    """Checks that records explain each deadline of a run.
+
+    Approvals with terms are left to the app that knows the terms.
+    """
 
     def __init__(self, journal: ReadJournal, deadlines: Deadlines) -> None:
         self.journal = journal
@@ -309,29 +338,29 @@ class DeadlineChecks:
                 pass
 
     def begin(self, id: str, deadline: datetime, at: datetime) -> None:
-        """Start an approval's progress."""
+        """Start an approval's course."""
         self.courses[id] = Course(deadline, since=at)
 
     def move(self, line: EventLine, id: str, event: e.Event) -> None:
-        """Apply an event to an approval's progress."""
+        """Apply an event to an approval's course."""
         self.with_terms |= {id} if isinstance(event, e.ApprovalTimed) else set()
         self.courses[id] = _next(self.courses[id], id, event)
 
     def knows(self, id: str) -> bool:
-        """Return whether an approval's time can be checked: it has no terms that only an app knows."""
+        """Return whether an approval's time can be checked here, because it has no terms that only an app knows."""
         return id in self.courses and id not in self.with_terms
 
     def course_of(self, id: str) -> Course:
-        """Return an approval's progress by the journal."""
+        """Return the course of an approval's deadline, by the journal."""
         return self.courses[id]
 
     def check_not_early(self, line: EventLine, id: str, what: str) -> None:
-        """Check that a deadline's consequence didn't come before it, as by moving its row."""
+        """Check that a deadline didn't take effect early, for example because its row was moved."""
         if line.at < self.course_of(id).deadline:
             self.wrong.append(f"event {line.seq}: approval {id} {what} before its deadline")
 
     def check_retry(self, line: EventLine, event: e.RunRetried) -> Iterator[str]:
-        """Check that the run had ended as a retry says: nothing else extends deadlines."""
+        """Check that the run had ended when the retry says so, because nothing else extends deadlines."""
         over = ended_during(event)
         if over is not None and (
             self.ended is None or abs(over[0] - min(self.ended, over[1])) > SLACK or abs(over[1] - line.at) > SLACK
@@ -339,11 +368,14 @@ class DeadlineChecks:
             yield f"event {line.seq}: the run had not ended from {over[0].isoformat()} to {over[1].isoformat()}"
 
     def answerable(self, course: Course, at: datetime) -> datetime:
-        """Return until when it may be answered, as known at a time."""
+        """Return until when it may be answered, as known at the time `at`."""
         return self.latest(course, at)
 
     def latest(self, course: Course, until: datetime) -> datetime:
-        """Return when its time ends with its run's stops until then. Older versions counted wall-clock time instead."""
+        """Return when its time ends, extended by the stops of its run up to `until`.
+
+        Older versions extended it by wall-clock time, so return the later of both results.
+        """
         since, run_id = course.since or until, self.journal.run_id
         by_wall = self.deadlines.stopped_in(course, run_id, since, until, by_wall=True)
         stopped = self.deadlines.stopped_in(course, run_id, since, until)
@@ -359,7 +391,7 @@ class DeadlineChecks:
         return row.deadline if is_put_off else course.deadline
 
     def about(self, what: str, row: Approval) -> Iterator[str]:
-        """Check an approval's columns about time."""
+        """Check an approval's columns that concern time."""
         if self.knows(str(row.id)) and not self._is_of_its_wait(self.course_of(str(row.id)), row):
             yield f"{what}: its deadline differs from its wait's"
 
@@ -370,7 +402,7 @@ class DeadlineChecks:
         return not later or (most is not None and timedelta() < later and row.wait.deadline <= most + MAX_AHEAD)
 
     def escalations(self) -> Iterator[str]:
-        """Compare rows and events in both directions."""
+        """Compare escalation rows and events in both directions."""
         yield from self.wrong
         missing = {(id, n): recorded for id, all_ in self.went.items() for n, recorded in enumerate(all_, 1)}
         rows = list(self.journal.rows(Escalation, "id"))
@@ -391,7 +423,7 @@ class DeadlineChecks:
             yield f"the escalation {n} of approval {id} has no row"
 
     def where(self, what: str, approval_id: str, terms: Any) -> Iterator[str]:
-        """Check that an approval had been escalated to the queue where a decision was made."""
+        """Check that an approval had been escalated to the queue at which a decision was made."""
         queue = terms.get("queue") if isinstance(terms, dict) else None
         if queue is not None and queue not in [event.to for _, event in self.went.get(approval_id, [])]:
             yield f"{what}: it was made at {queue}, which approval {approval_id} never reached"

@@ -1,4 +1,4 @@
-"""Decide as a request says, with or without a standing approval."""
+"""Carry out a requested decision, with or without a standing approval."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from runs.engine.gating.stages import APPROVE
 def decide_as_requested(
     approval_id: UUID, body: DecisionBody, again: AgainBody | None, by: Actor, *, evidence: Any = None
 ) -> Approval:
-    """Decide as the body says; `evidence` is its proof. Raises InvalidInput, and as `services.decide` and the feature
-    that gives standing approvals."""
+    """Decide as the body says; `evidence` is its proof.
+
+    Raises InvalidInput, and the errors of `services.decide` and of the feature that gives standing approvals.
+    """
     given: dict[str, Any] = {
         "plan_hash": body.plan_hash,
         "justification": body.justification,

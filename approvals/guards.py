@@ -37,9 +37,11 @@ class NotShown(DurableAgentsError):
 
 @dataclass(frozen=True, slots=True)
 class ApprovalPanel:
-    """A part of an approval's page: its template, and the value `p` in it. `place` is top, content, talk (after what
-    the agent wrote), history, decision, or advance (below, in the decision's form). `obstacle` says why nobody can
-    approve now, shown next to the decision."""
+    """A part of an approval's page: its template, and the value `p` in it.
+
+    `place` is top, content, talk (after what the agent wrote), history, decision, or advance (below, in the decision's
+    form). `obstacle` is shown next to the decision and says why nobody can approve now.
+    """
 
     template: str
     value: Any
@@ -49,22 +51,28 @@ class ApprovalPanel:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalFilter:
-    """A filter of the list of open approvals: its text, and the SQL condition for an account, with its values."""
+    """A filter of the list of open approvals.
+
+    It has a text, and a function that returns the SQL condition for an account and its values.
+    """
 
     text: str
     condition: Callable[[int | None], tuple[str, list[Any]]]
 
 
 def feature_annotations(*, is_whole: bool) -> dict[str, Any]:
-    """Return what features read with approvals, of a page or a list."""
+    """Return the annotations that features need on the approvals of a page or a list."""
     made = [make(is_whole) for make in features.parts_of_all(lambda each: each.approval_annotations)]
     return {name: value for values in made for name, value in values.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class PendingDecision:
-    """A decision that is about to be made, with everything locked. `thresholds` are those of the queues decided at,
-    `typed` is what was typed as proof, `evidence` what the feature made of it that asks for proofs."""
+    """A decision that is about to be made, with everything locked.
+
+    `thresholds` are those of the queues decided at, `typed` is what was typed as proof, and `evidence` is what the
+    feature that asks for proofs derived from it.
+    """
 
     approval: Approval
     run: Run
@@ -77,7 +85,10 @@ class PendingDecision:
 
 
 class DecisionGuard:
-    """A feature's say in decisions. It refuses by raising an error, and then nothing has changed. It holds no state."""
+    """A feature's part in decisions.
+
+    It refuses by raising an error, after which nothing has changed. It holds no state.
+    """
 
     def before_locks(self, plan: bytes) -> None:
         """Check a plan before it is approved. No lock is held yet, so this may take long."""
@@ -91,14 +102,14 @@ class DecisionGuard:
         return {}
 
     def store(self, pending: PendingDecision, decision: Decision) -> None:
-        """Store what belongs to the decision, after it, in its transaction."""
+        """Store the feature's data about the decision, after the decision and in its transaction."""
 
 
 class DocumentsNeedApp(DecisionGuard):
-    """Nothing is approved whose documents no installed app shows."""
+    """Refuses to approve a plan with documents that no installed app shows."""
 
     def before_locks(self, plan: bytes) -> None:
-        """Raise NotShown if the plan has documents and no installed app shows them."""
+        """Check that an installed app shows the plan's documents, if it has any. Raises NotShown."""
         with suppress(ValueError):  # an unreadable plan is refused elsewhere
             if documents_lack_app(parsed(plan)):
                 raise NotShown(NO_APP)

@@ -34,8 +34,8 @@ from runs.queries.searching import run_search
 from runs.queries.tool_cards import ToolCard
 from runs.services.questions import open_for
 
-# The amount has a column of its own, because plans are encrypted. A row from before that has a plan in canonical JSON
-# with sorted keys, so its amount is near the start, before any text an agent chose: `{"agent":…,"amount":{…},…`.
+# The amount has a column of its own, because plans are encrypted. An older row has a plan in canonical JSON with sorted
+# keys, so its amount is near the start, before any text an agent chose: `{"agent":…,"amount":{…},…`.
 _HEAD = """coalesce('{"agent":"","amount":' || amount, encode(substring(plan FROM 1 FOR 600), 'escape'))"""
 _AMOUNT = r'^\{"agent":"[^"]*","amount":\{'
 _VALUE = r'"currency":"%s","value":"-?([0-9]{1,18}(?:\.[0-9]{1,18})?)"\}'
@@ -43,7 +43,7 @@ _WITHIN = f"CASE WHEN {_HEAD} ~ %s THEN coalesce(substring({_HEAD} FROM %s)::num
 
 
 def is_above(plan: Any, limit: OwnLimit | None) -> bool:
-    """Return whether a plan is about more than a limit lets the reader approve. Pure."""
+    """Return whether a plan's amount exceeds the reader's limit. Pure."""
     if limit is None:
         return False
     amount = amount_in(plan)
@@ -94,25 +94,25 @@ class Item:
     headline: str
     about: str
     stands_in: StandsIn | None = None
-    part: str = ""  # of a vote by several: stage, approvals so far, whether the reader has voted
-    own: OwnCase | None = None  # delegated to the reader, or they were asked
-    is_above: bool = False  # above the reader's limit: someone else has to approve
-    repeats: Sequence[Repeat] = ()  # questions for the same call with the same arguments
-    lines: Sequence[ApprovalPanel] = ()  # what features add, while it is open
+    part: str = ""  # progress of a vote by several: stage, approvals so far, whether the reader has voted
+    own: OwnCase | None = None  # set if the case was delegated to the reader or they were asked about it
+    is_above: bool = False  # it exceeds the reader's limit, so someone else has to approve
+    repeats: Sequence[Repeat] = ()  # other requests for the same call with the same arguments
+    lines: Sequence[ApprovalPanel] = ()  # panels that features add while it is open
 
     @property
     def url(self) -> str:
-        """Return the page's URL, resolving the route once for all items."""
+        """Return the page's URL. The route is resolved only once for all items."""
         return f"{_inbox()}/{self.approval.id}"
 
     @property
     def is_overdue(self) -> bool:
-        """Return whether its deadline has passed, though the sweeper hasn't acted on it."""
+        """Return whether its deadline has passed, even if the sweeper hasn't handled it yet."""
         return self.approval.deadline < datetime.now(UTC) and not self.time.is_endless and not self.time.is_halted
 
     @property
     def time(self) -> DeadlineTexts:
-        """Sentences about its time."""
+        """Return the sentences about its time."""
         return deadlines().texts(self.approval)
 
 
@@ -151,7 +151,7 @@ class Wanted:
 
     @property
     def choices(self) -> list[tuple[str, str, bool]]:
-        """Return the filters of the open list: name, query string, whether it is current."""
+        """Return the filters of the open list as name, query string, and whether it is selected."""
         words = {"": "all", **{name: each.text for name, each in _filters().items()}}
         found = [(text, self.link(on=on, late=""), on == self.on and not self.is_late) for on, text in words.items()]
         return [*found, ("overdue or escalated", self.link(on="", late="1"), self.is_late)]
@@ -186,8 +186,11 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A page of items. `total` counts the whole list up to `COUNT_TO`; `more` is the next page's query string;
-    `is_cut`: a search was cut and may have more."""
+    """A page of items.
+
+    `total` counts the whole list up to `COUNT_TO`; `more` is the next page's query string; `is_cut`: a search was cut
+    and may have more.
+    """
 
     items: list[Item]
     total: int = 0
@@ -206,7 +209,7 @@ class Listed:
 
     @property
     def above(self) -> int:
-        """Return how many cases of this page are above the reader's limit, unless the count includes them."""
+        """Return how many cases on this page exceed the reader's limit; 0 in a search, whose count includes them."""
         return 0 if self.wanted.q else sum(item.is_above for item in self.items)
 
 
@@ -225,9 +228,11 @@ def inbox(
     limit: int = PAGE,
     is_mine_only: bool = False,
 ) -> Listed:
-    """Return a page of the reader's cases: of their queues for approvers, else all visible ones. Open ones by deadline,
-    decided ones newest first. The list begins at the `chosen` case if the first page lacks it. `total` excludes cases
-    above the reader's limit, and so does the list with `is_mine_only`."""
+    """Return a page of the reader's cases: those of an approver's queues, or else all visible ones.
+
+    Open cases are ordered by deadline, decided ones newest first. The list begins at the `chosen` case if the first
+    page lacks it. `total` excludes cases above the reader's limit, and so does the list with `is_mine_only`.
+    """
     order = DECIDED if wanted.is_decided else OPEN
     if wanted.q:
         return _searched(held, wanted, limit)
@@ -245,7 +250,7 @@ def inbox(
 
 
 def to_count(held: frozenset[str], wanted: Wanted = Wanted()) -> dict[str, Counted]:
-    """Return the list's counts, for pages that count more in one statement."""
+    """Return the counts of the list, for pages that count more in the same statement."""
     arms = _arms(held, wanted, is_mine_only=not wanted.is_decided)
     return {"inbox": (DECIDED if wanted.is_decided else OPEN).counted(arms, to=COUNT_TO)}
 
@@ -265,7 +270,10 @@ def _queue_arms(held: frozenset[str], mine: list[str], *, is_within: bool) -> li
 
 
 def _own_cases(held: frozenset[str], mine: list[str], *, is_waiting: bool = False) -> list[dict[Any, Any]]:
-    """Return arms for the reader's single cases that aren't listed anyway; with `is_waiting` those waiting for them."""
+    """Return arms for the reader's individual cases that aren't listed anyway.
+
+    With `is_waiting`, only those that wait for the reader are included.
+    """
     ids = [one.approval_id for one in own_cases(held) if not is_waiting or one.waits]
     if not ids:
         return []
@@ -278,7 +286,7 @@ def _own_cases(held: frozenset[str], mine: list[str], *, is_waiting: bool = Fals
 
 
 def _went_to(mine: list[str]) -> list[dict[Any, Any]]:
-    """Return the arm of cases escalated to these queues from others."""
+    """Return the arm of cases that other queues escalated to these queues."""
     if not mine:
         return []
     went = Condition("escalated_to IS NOT NULL AND escalated_to && %s::text[] AND NOT (queue = ANY(%s))")
@@ -291,8 +299,11 @@ def _rows(ids: RawSQL, wanted: Wanted) -> list[Approval]:
 
 
 def _place_of(chosen: Approval, last: Approval, wanted: Wanted) -> tuple[datetime, UUID] | None:
-    """Return the start of a list that shows the chosen case, if the page ending with `last` doesn't; else None. A
-    decided case keeps its place among open ones, so that the reader can continue from it."""
+    """Return where a list must start to show the chosen case; None if it need not or can't.
+
+    It need not if the page that ends with `last` shows the case. A decided case keeps its place among open ones, so
+    that the reader can continue from it.
+    """
     if chosen.state == ApprovalState.OPEN and wanted.is_decided:
         return None
     place = _edge(chosen, wanted)
@@ -414,7 +425,7 @@ def _part(stages: list[StageShown], person: int | None) -> str:
 
 @badge("inbox")
 def waiting_for(held: frozenset[str]) -> Counted | None:
-    """Count the cases that wait for a reader within their limits; None if they decide nothing."""
+    """Count the cases within their limits that wait for a reader; None if the reader decides nothing."""
     queues = queues_of(held)
     arms = [*_queue_arms(held, queues, is_within=True), *_own_cases(held, queues, is_waiting=True)]
     if not arms:

@@ -1,4 +1,4 @@
-"""Gates for people: the question, what the decision binds, and the decisions."""
+"""Models of approvals: questions, the plans that decisions bind, and the decisions."""
 
 from __future__ import annotations
 
@@ -26,13 +26,19 @@ KEYED = "hmac-sha256:"
 
 
 def key_of(digest: str) -> str:
-    """Return the stored name of an encrypted document, by the digest of its bytes. Nobody without the installation's
-    key can name a document before it is stored, nor learn from the database what it contains."""
+    """Return the stored name of an encrypted document, by the digest of its bytes.
+
+    Nobody without the installation's key can name a document before it is stored, nor learn from the database what it
+    contains.
+    """
     return KEYED + mac(word_key(), b"document\x00" + digest.encode()).hex()
 
 
 def listed_in_row(documents: list[Any]) -> list[dict[str, str]]:
-    """Return what SQL needs of a question's documents, which are encrypted: their types and stored names."""
+    """Return the types and stored names of a question's documents.
+
+    SQL needs them, and the documents themselves are encrypted.
+    """
     return [{"media_type": each["media_type"], "sha256": key_of(each["sha256"])} for each in documents]
 
 
@@ -42,7 +48,7 @@ class ApprovalState(models.TextChoices):
     REJECTED = "rejected"
     EXPIRED = "expired"
     WITHDRAWN = "withdrawn"
-    AMENDED = "amended"  # its next revision asks for the same call with other arguments
+    AMENDED = "amended"  # Its next revision asks for the same call with other arguments.
 
 
 A = ApprovalState
@@ -68,7 +74,10 @@ FROZEN = [
 
 
 class Approval(models.Model):
-    """One revision of a question to a queue. `plan` is the exact text that `plan_hash` covers and the page shows."""
+    """One revision of a question that is asked at a queue.
+
+    `plan` is the exact text that `plan_hash` covers and the page shows.
+    """
 
     id = models.UUIDField(primary_key=True)
     run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="approvals")
@@ -101,7 +110,7 @@ class Approval(models.Model):
     case_id = models.UUIDField(
         null=True, help_text="Approval of the first stage, if several people decide; empty: one person decides."
     )
-    # Timing beyond the deadline; the journal's events repeat it. See deadlines.py.
+    # Timing other than the deadline; the journal's events repeat it. See deadlines.py.
     timing = Json(null=True, help_text="The terms of the deadline: calendar, action at time-out and reminders.")
     look_at = models.DateTimeField(null=True, help_text="Time of the next reminder or escalation before the deadline.")
     escalated_to = ArrayField(models.TextField(), null=True, help_text="Further queues to which it was escalated.")
@@ -120,7 +129,7 @@ class Approval(models.Model):
             models.Index(
                 fields=["same"], condition=models.Q(state="open", same__isnull=False), name="approvals_open_same"
             ),
-            # Questions due for a look, and escalated ones.
+            # Questions that the sweeper has to look at, and escalated ones.
             models.Index(
                 fields=["look_at"], condition=models.Q(state="open", look_at__isnull=False), name="approvals_to_look_at"
             ),
@@ -134,7 +143,7 @@ class Approval(models.Model):
                 condition=~models.Q(state="open") & models.Q(escalated_to__isnull=False),
                 name="approvals_decided_escalated",
             ),
-            # The inbox, by queue and over all; decided questions; and the API's lists: each in its own order.
+            # Each in its own order: the inbox by queue and as a whole, decided questions, and the API's lists.
             models.Index(
                 fields=["queue", "deadline", "id"], condition=models.Q(state="open"), name="approvals_open_by_queue"
             ),
@@ -161,8 +170,7 @@ class Approval(models.Model):
         ]
 
     def planned(self) -> dict[str, Any] | None:
-        """Return the plan from the exact bytes its hash covers; None if they aren't a plan (forged), which nobody can
-        decide."""
+        """Return the plan from the exact bytes that its hash covers; None if they were forged and are no plan."""
         try:
             plan = parsed(bytes(self.plan))
         except ValueError:
@@ -188,7 +196,7 @@ class Approval(models.Model):
     def reopen(self) -> None: ...
 
 
-# As for runs: the transitions are declared once, and the database enforces them.
+# The transitions are declared once and enforced by the database, as for runs.
 pgtrigger.register(
     pgtrigger.FSM(
         name="legal_moves_only",
@@ -201,9 +209,11 @@ pgtrigger.register(
 
 
 class Decision(Coded):
-    """One person's vote on an exact plan and state of the run. Append-only. One that `closes` its question decided it.
-    Old decisions lack the state. `standing` has the principal and the limit; it is missing if the person decided by
-    their own role without limit."""
+    """One person's vote on an exact plan and state of the run.
+
+    Append-only. A vote that `closes` its question decided it. Old decisions don't record the state. `standing` has the
+    principal and the limit; it is missing if the person decided by their own role without limit.
+    """
 
     id = models.BigAutoField(primary_key=True)
     approval = models.ForeignKey(Approval, on_delete=models.PROTECT, related_name="decisions")
@@ -242,8 +252,10 @@ class Decision(Coded):
 
 
 class Seat(models.Model):
-    """A person who has voted in a case, as themselves or through a deputy. The database writes it with the decision
-    (approvals/sql/decisions.sql) and allows one each."""
+    """A person who has voted in a case, as themselves or through a deputy.
+
+    The database writes it with the decision (approvals/sql/decisions.sql) and allows one each.
+    """
 
     id = models.BigAutoField(primary_key=True)
     case_id = models.UUIDField()

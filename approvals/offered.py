@@ -1,4 +1,4 @@
-"""Contributions of gates to `why`: decisions the reader may make, and too few remaining deciders."""
+"""Contributions of approvals to `why`: decisions that the reader may make, and notes about too few deciders."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from runs.models import Wait
 from runs.queries.actions import MAX_OFFERED, Offer, Reader, due_first, offer
 from runs.queries.run_facts import RunFacts
 
-MAX_LOOKED_AT = 5  # questions of one run: each requires a check of everybody who may decide it
+MAX_LOOKED_AT = 5  # limit for one run, because each question requires a check of everybody who may decide it
 
 
 def decisions(facts: RunFacts, reader: Reader) -> list[Offer]:
-    """Return an offer for each open question, earliest due first: each requires a check of who may decide."""
+    """Return offers for the first open questions by deadline.
+
+    They are few, because each requires a check of who may decide.
+    """
     return [_decision(approval, reader) for approval in _open(facts, MAX_OFFERED)]
 
 

@@ -1,9 +1,11 @@
-"""Decide who may decide a case. Pure: no Django, no I/O. Denies for an unknown or closed queue, or an unreadable
-amount."""
+"""Decide who may decide a case.
+
+Pure: no Django, no I/O. Denies for an unknown or closed queue, or an unreadable amount.
+"""
 
 # Holders of a queue's role decide there within their limit. A deputy decides for a principal for a time, within the
 # principal's limit and their own personal one. Operators and superusers have no implicit right. Limits apply to
-# approving only. Each person has one vote in all stages of a case; a deputy's is the principal's too.
+# approving only. Each person has one vote in all stages of a case; a deputy's vote is the principal's too.
 
 from __future__ import annotations
 
@@ -44,7 +46,10 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """The most someone may approve alone (None: unlimited), by role or person `of`. A forged one lets nothing pass."""
+    """The most that someone may approve alone (None: unlimited).
+
+    `of` tells whether the limit is the role's or the person's. Nothing can be approved under a forged limit.
+    """
 
     most: Sum | None
     of: str = "role"
@@ -53,7 +58,7 @@ class Cap:
 
 @dataclass(frozen=True, slots=True)
 class QueueFacts:
-    """A queue as its row has it. `cap` is the role's."""
+    """The settings of a queue, from its row. `cap` is the limit of its role."""
 
     name: str
     role: str
@@ -63,13 +68,16 @@ class QueueFacts:
     cap: Cap | None = None
     is_authentic: bool = True
     threshold: Threshold | None = None  # above which an approval must prove more
-    reasons: tuple[str, ...] = ()  # offered there, for display
+    reasons: tuple[str, ...] = ()  # offered to deciders, for display
     again: Any = None  # the bounds of standing approvals, from the row
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A person's account. `cap`: their own at the queue; `own_act`: what disqualifies them in the run, as text."""
+    """A person's account.
+
+    `cap` is their own limit at the queue; `own_act` describes what disqualifies them in the run.
+    """
 
     name: str
     person: int | None = None
@@ -77,7 +85,7 @@ class Member:
     is_active: bool = True
     cap: Cap | None = None
     own_act: str | None = None
-    said: str | None = None  # their vote in this case, as text
+    said: str | None = None  # text about their vote in this case
     may_act: bool = True  # whether any of their roles may change anything
     is_authentic: bool = True  # whether the account is authentic
 
@@ -87,7 +95,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Deputyship:
-    """A deputy's right to stand in for `principal`, with its time."""
+    """A deputy's right to stand in for `principal` during a period."""
 
     id: int
     principal: Member
@@ -95,7 +103,7 @@ class Deputyship:
     ends_at: datetime
     is_revoked: bool = False
     is_authentic: bool = True
-    is_of_one: bool = False  # of one question, by delegation
+    is_of_one: bool = False  # for one question only, given by delegation
 
     def is_now(self, now: datetime) -> bool:
         return not self.is_revoked and self.starts_at <= now < self.ends_at
@@ -110,13 +118,13 @@ class QuestionAmount:
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """The basis of a decision: the queue's role, the principal if any, and the limit."""
+    """The basis of a decision: the queue's role, the principal if any, and the limits."""
 
     role: str
     deputyship: Deputyship | None = None
     cap: Cap | None = None
     deputy_cap: Cap | None = None
-    # The queue, if the question was escalated to it.
+    # The queue decided at, if the question was escalated to it.
     queue: str = ""
 
 
@@ -125,17 +133,17 @@ class No:
     """The reason why someone may not decide, addressed to them."""
 
     why: str
-    # Whether they may deny it, only not approve.
+    # Whether only a limit is exceeded, so that they may deny but not approve.
     is_of_limit: bool = False
     # Whether they have already voted.
     has_voted: bool = False
-    # Whether they have no part in it at all.
+    # Whether they have no part in the case at all.
     is_stranger: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All facts of a judgement. `also` are those of queues the question was escalated to."""
+    """The facts needed to judge who may decide at a queue. `also` has those of the queues that it was escalated to."""
 
     queue: QueueFacts | None
     name: str
@@ -147,29 +155,29 @@ class Facts:
 
 
 def judge(facts: Facts, *, approves: bool) -> Authority | No:
-    """Return the standing for a decision, or why there is none. The first queue takes precedence over escalations."""
+    """Return the authority for a decision, or the reason why there is none. The first queue takes precedence."""
     nos = []
     for each in (facts, *facts.also):
         found = _judge(each, approves=approves)
         if isinstance(found, Authority):
             return found if each is facts else replace(found, queue=each.name)
         nos.append(found)
-    return max(nos, key=lambda no: (no.is_of_limit, no.has_voted, not no.is_stranger))  # the first of equals
+    return max(nos, key=lambda no: (no.is_of_limit, no.has_voted, not no.is_stranger))  # the first of equals wins
 
 
 def in_ones_own_right(facts: Facts) -> Authority | No:
-    """Return the standing for approving by one's own role at the first queue, without deputies or escalations."""
+    """Return the authority to approve by one's own role at the first queue, ignoring deputyships and escalations."""
     return judge(replace(facts, deputyships=(), also=()), approves=True)
 
 
 def thresholds(facts: Facts, authority: Authority) -> list[Threshold]:
-    """Return the thresholds of the first queue and of the one decided at."""
+    """Return the proof thresholds of the first queue and of the queue decided at."""
     queues = [facts.queue, *(each.queue for each in facts.also if each.name == authority.queue)]
     return [queue.threshold for queue in queues if queue is not None and queue.threshold is not None]
 
 
 def _judge(facts: Facts, *, approves: bool) -> Authority | No:
-    """Judge at one queue. The own standing takes precedence over a deputy's."""
+    """Judge at one queue. One's own authority takes precedence over a deputy's."""
     if facts.queue is None or facts.queue.is_removed:
         return No(f"The queue {facts.name} was removed. An administrator has to add it again.")
     queue = facts.queue
@@ -205,7 +213,7 @@ def _standings(queue: QueueFacts, facts: Facts) -> Iterable[Authority | No]:
     if queue.role in who.roles:
         yield _own(queue, who)
     for each in facts.deputyships:
-        # Skip deputyships outside their time of principals who don't decide here.
+        # Skip deputyships that are not in force, if their principals don't decide here anyway.
         if each.is_now(facts.now) or not each.is_authentic or queue.role in each.principal.roles:
             yield _in_place_of(queue, who, each, facts.now)
 
@@ -219,8 +227,11 @@ def _own(queue: QueueFacts, who: Member) -> Authority | No:
 
 
 def _in_place_of(queue: QueueFacts, who: Member, each: Deputyship, now: datetime) -> Authority | No:
-    """Return a deputy's standing. Neither deputy nor principal may have taken part in the run, and principals must hold
-    the role themselves: there are no deputies of deputies."""
+    """Return a deputy's authority, or the reason why there is none.
+
+    Neither deputy nor principal may have taken part in the run, and principals must hold the role themselves: there are
+    no deputies of deputies.
+    """
     whom = each.principal
     if not each.is_authentic:
         return No(f"Your deputyship for {whom.name} is not authentic.")
@@ -248,7 +259,7 @@ def _in_place_of(queue: QueueFacts, who: Member, each: Deputyship, now: datetime
 
 
 def _within(queue: QueueFacts, authority: Authority, amount: QuestionAmount, *, approves: bool) -> Authority | No:
-    """Return the standing if the amount is within its limits."""
+    """Return the authority if the amount is within its limits, else the reason."""
     whose = authority.deputyship.principal.name if authority.deputyship else ""
     for cap, words in (
         (authority.cap, f"the limit of {whose}" if whose else "your limit"),

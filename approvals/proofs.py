@@ -1,4 +1,4 @@
-"""Proof that an approval needs before it counts. An app checks it."""
+"""Proofs that an approval requires before it counts. An app checks them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class NothingProves(DurableAgentsError):
 
 
 def minutes(seconds: int) -> str:
-    """Return a time as text."""
+    """Return a duration as text."""
     count = max(1, seconds // 60)
     return f"{count} minute{'' if count == 1 else 's'}"
 
@@ -69,7 +69,7 @@ def wanted_for(approval: Approval, agent: str, thresholds: Iterable[Threshold]) 
 
 
 def wanted_by(plan: Any, agent: str, tool: str, thresholds: Iterable[Threshold]) -> Wanted:
-    """Return the same for a parsed plan. Raises DefinitionError."""
+    """Return what `wanted_for` returns, for a parsed plan. Raises DefinitionError."""
     if not isinstance(plan, dict):
         raise DefinitionError("the plan can't be read")
     wanted = wanted_in(plan)
@@ -87,10 +87,13 @@ def _risk(agent: str, tool: str) -> str:
 
 
 class ProofNeedsApp(DecisionGuard):
-    """Nothing is approved whose proof no installed app checks."""
+    """Refuses an approval whose required proof no installed app checks."""
 
     def proof(self, pending: PendingDecision) -> dict[str, Any]:
-        """Raise NothingProves if a proof is required that nothing checks; DefinitionError for an unreadable plan."""
+        """Check that an app checks the required proof.
+
+        Raises NothingProves, and DefinitionError for an unreadable plan.
+        """
         if pending.verdict == APPROVE and features.only(lambda each: each.step_up) is None:
             wanted = wanted_for(pending.approval, pending.run.graph_id, pending.thresholds)
             if wanted.within or wanted.typed:

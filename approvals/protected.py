@@ -1,4 +1,4 @@
-"""Registers what people configure as protected rows: see ledger/protected.py."""
+"""Register people's settings as protected rows: see ledger/protected.py."""
 
 from __future__ import annotations
 

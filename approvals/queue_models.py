@@ -1,5 +1,7 @@
-"""Rows of queues, limits, deputies and escalations. They are closed, removed or ended, never deleted. Each has a code
-(ledger/codes.py), so forged rows grant no decision."""
+"""Rows of queues, limits, deputies and escalations.
+
+They are closed, removed or ended, never deleted. Each has a code (ledger/codes.py), so forged rows grant no decision.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from ledger.models import Coded, Json, append_only
 
 
 class Queue(Coded):
-    """A queue of questions, and the role (a group) whose holders decide them."""
+    """A queue at which questions are asked, and the role (a group) whose holders decide them."""
 
     class State(models.TextChoices):
         OPEN = "open"
@@ -47,7 +49,10 @@ def ends_once(column: str) -> pgtrigger.Protect:
 
 
 class Limit(Coded):
-    """The most a person, or a role's holder without own limit, may approve alone. A new one ends the previous one."""
+    """The most that a person may approve alone, or every holder of the role who has no limit of their own.
+
+    A new limit ends the previous one.
+    """
 
     id = models.BigAutoField(primary_key=True)
     queue = models.ForeignKey(Queue, on_delete=models.PROTECT, related_name="limits")

@@ -21,9 +21,10 @@ DAYS = 30
 MAX_SHOWN = 20
 # How many of a queue's newest decisions are searched.
 MAX_DECIDED = 1000
-# The same call has the same `same` (sameness.py), indexed for open ones. It may cover some arguments only, so all are
-# compared by `call`; rows from before that column are searched in their plans, whose canonical JSON has one form. A
-# rejected or amended revision is shown with its successor and is not a repeat.
+# Requests for the same call have equal `same` columns (sameness.py), which are indexed for open requests. The column
+# may cover only some arguments, so `call` compares all of them; rows from before that column are searched in their
+# plans, whose canonical JSON has one form. A rejected or amended revision is shown with its successor and is not a
+# repeat.
 _REPEATS = """
     WITH wanted AS (
         SELECT a.id, a.run_id, a.same, a.queue, w.call, w.arguments

@@ -1,5 +1,8 @@
-"""Columns by which SQL finds rows whose plans are encrypted. Keyed digests find those about the same call, and tell
-nobody without the installation's key what a call contains; the amount is in the clear."""
+"""Columns by which SQL finds rows whose plans are encrypted.
+
+Keyed digests find plans for the same call, and reveal nothing about it without the installation's key; the amount is in
+the clear.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,13 @@ def keyed(digest: str) -> str:
 
 
 def same_of(stored: bytes) -> str | None:
-    """Return the digest of what must be the same for a standing approval of this plan; None if there can be none."""
+    """Return the digest of the parts that a standing approval for this plan must match; None if none is possible."""
     digest = sameness_of(stored)
     return None if digest is None else keyed(digest)
 
 
 def amount_of(stored: bytes) -> str | None:
-    """Return the amount of a plan, in the clear, by which SQL knows who may approve it; None if it has none."""
+    """Return the amount of a plan in the clear, so that SQL can tell who may approve it; None if it has none."""
     try:
         plan = parsed(stored)
         if not isinstance(plan, dict) or "amount" not in plan:

@@ -1,4 +1,4 @@
-"""Decide questions: one transaction, one winner; with several deciders, one vote each."""
+"""Decide questions: each decision is one transaction with one winner; several deciders have one vote each."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from runs.journal.digests import hasher
 from runs.models import Run, Wait
 from runs.services.command import journal, locked, resolve, snapshot, wake
 
-# A gate continues the revisions of a rejected one for the same tool, queue and run, or of a stage whose case was
-# rejected later.
+# A new question continues the revisions of a rejected one for the same tool, queue and run, or of a stage whose case
+# was rejected later.
 _OPEN = """
 INSERT INTO approvals_approval (id, run_id, wait_id, queue, state, revision, previous_id, tool, title, effect, rule,
                                 plan, plan_hash, evidence, why, requested_by, requester, opened_at, deadline, case_id,
@@ -57,7 +57,7 @@ FROM (SELECT approvals_may_ask(%s) AS is_open) AS asked LEFT JOIN LATERAL (
 ) AS p ON true
 WHERE asked.is_open
 """
-# Checks a question's queue against the present ones: see approvals/sql/decisions.sql.
+# Checks that a question's queue may be asked now: see approvals/sql/decisions.sql.
 ON_ASK = "SELECT approvals_may_ask(%s)"
 REOPEN = """
 UPDATE approvals_approval a SET state = 'open', decided_at = NULL
@@ -73,7 +73,7 @@ def opener(gate: GateOpening, wait: WaitSpec) -> tuple[str, list[Any]]:
     """Return the statement that opens a question and stores its documents."""
     run_id = UUID(wait.run_id)
     store, stored = "", list[Any]()
-    if gate.contents and (statement := features.only(lambda each: each.store_documents)):  # the engine checked it
+    if gate.contents and (statement := features.only(lambda each: each.store_documents)):  # the engine checked them
         store, stored = statement(gate.contents)
     return store + _OPEN, [
         *stored,
@@ -119,7 +119,7 @@ class AlreadyDecided(DurableAgentsError):
     status, code, title = 409, "already-decided", "Already decided"
 
     def __init__(self, approval: Approval) -> None:
-        # A forged decision decided nothing. The wait names who let it expire, or ended the run.
+        # Forged decisions are ignored. Without another one, the wait names who let it expire or ended the run.
         closing = list(approval.decisions.filter(closes=True).select_related("approval"))
         ours = [row.by for row in closing if row.is_authentic]
         by = ours[0] if ours else approval.wait.resolved_by
@@ -152,7 +152,7 @@ class AlreadyVoted(DurableAgentsError):
 
 
 class OtherStage(DurableAgentsError):
-    """The decision names another stage than the current one, which `stage` gives."""
+    """The decision names another stage than the current one; `stage` is the current one."""
 
     status, code, title = 409, "other-stage", "Wrong stage"
 
@@ -170,7 +170,10 @@ def actor_for_decision(approval: Approval, actor: Actor, held_roles: Iterable[st
 
 
 def _judge_standing(approval: Approval, facts: Facts, *, approves: bool) -> Authority:
-    """Return the standing. Raises Forbidden with the reason; after a vote AlreadyVoted, or AlreadyDecided."""
+    """Return the authority to decide.
+
+    Raises Forbidden with the reason; after a vote AlreadyVoted, or AlreadyDecided.
+    """
     found = judge(facts, approves=approves)
     if isinstance(found, Authority):
         return found
@@ -188,7 +191,7 @@ def checked_before_locks(function: Callable[Concatenate[UUID, P], T]) -> Callabl
 
     @wraps(function)
     def wrapper(approval_id: UUID, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        if kwargs.get("verdict", APPROVE) == APPROVE:  # a function without verdicts approves
+        if kwargs.get("verdict", APPROVE) == APPROVE:  # a function without `verdict` always approves
             approval = Approval.objects.filter(pk=approval_id).only("plan").first()
             for guard in _guards():
                 guard.before_locks(b"" if approval is None else bytes(approval.plan))
@@ -214,10 +217,10 @@ def decide(
     """Approve, reject or let fail exactly the plan that was read, or abstain from it.
 
     With several deciders, the last approval needed grants the call, and one rejection ends it. `stage` is the stage
-    that was read, for callers that want it checked; `typed` what was typed as proof; `extra_terms` further terms of the
-    standing for the record; `evidence` is for the guards of features. Raises NotFound, Forbidden,
-    InvalidInput, JustificationRequired, NotShown, Busy, AlreadyDecided, AlreadyVoted, OtherStage, StalePlan,
-    ProofNeeded, KeyCannotProve, NothingProves, RecordDamaged, NotCounted; then nothing has changed.
+    that was read, for callers that want it checked; `typed` what was typed as proof; `extra_terms` are further terms of
+    the authority for the record; `evidence` is for the guards of features. Raises NotFound, Forbidden, InvalidInput,
+    JustificationRequired, NotShown, Busy, AlreadyDecided, AlreadyVoted, OtherStage, StalePlan, ProofNeeded,
+    KeyCannotProve, NothingProves, RecordDamaged, NotCounted; then nothing has changed.
     """
     unlocked = Approval.objects.filter(pk=approval_id).first()
     if unlocked is None:
@@ -259,7 +262,7 @@ def decision_row(
     authority: dict[str, Any] | None,
     at: datetime,
 ) -> Decision:
-    """Return the row, not stored yet, of a decision on the current plan."""
+    """Return an unsaved row of a decision on the current plan."""
     return Decision(
         approval=approval,
         verdict=verdict,
@@ -279,8 +282,10 @@ def decision_row(
 
 
 def _require_standing_for_verdict(approval: Approval, facts: Facts, by: Actor, verdict: str) -> tuple[Authority, Actor]:
-    """Return the standing for this verdict and the actor under its role, which may differ between denying and
-    approving. Raises as `require_standing`."""
+    """Return the authority for this verdict, and the actor under its role.
+
+    The role may differ between denying and approving. Raises the same as `require_standing`.
+    """
     _check_acting_role(_judge_standing(approval, facts, approves=False), facts, by)
     authority = _judge_standing(approval, facts, approves=verdict == APPROVE)
     _check_second_factor(authority, by)
@@ -299,7 +304,7 @@ def _reason(verdict: str, justification: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _JudgedVote:
-    """A vote of a person who may give it, with the basis of that right."""
+    """A vote by a person who may give it, with the basis of that right."""
 
     verdict: str
     text: str
@@ -317,8 +322,10 @@ class _JudgedVote:
 
 
 def _given_proof(pending: PendingDecision) -> dict[str, Any] | None:
-    """Return the decision's proof; None if none is needed. Raises StalePlan if the plan is unreadable; and as the
-    guards do."""
+    """Return the decision's proof; None if none is needed.
+
+    Raises StalePlan if the plan is unreadable, and the guards' errors.
+    """
     proof: dict[str, Any] = {}
     try:
         for guard in _guards():
@@ -329,8 +336,10 @@ def _given_proof(pending: PendingDecision) -> dict[str, Any] | None:
 
 
 def _record_vote(run: Run, wait: Wait, approval: Approval, vote: _JudgedVote, stage: int | None) -> bool:
-    """Record one vote and its consequences; return whether it closes the question. Raises OtherStage, StalePlan,
-    Forbidden, NotCounted, RecordDamaged."""
+    """Record one vote and its consequences; return whether it closes the question.
+
+    Raises OtherStage, StalePlan, Forbidden, NotCounted, RecordDamaged.
+    """
     if approval.case_id is None and vote.verdict != ABSTAIN:
         _check_stage_read(stage, 1)
         event = _close(run, wait, approval, VERDICTS[vote.verdict], by=vote.by, payload=vote.payload, now=vote.now)
@@ -376,7 +385,7 @@ def locked_question(unlocked: Approval, by: Actor) -> tuple[Head, Run, Wait, App
 
 
 def check_no_forged_decision(approval: Approval) -> None:
-    """Raise RecordDamaged if an open question has a closing decision: it must be forged."""
+    """Check that an open question has no closing decision, which would be forged. Raises RecordDamaged."""
     if approval.decisions.filter(closes=True).exists():
         raise RecordDamaged(approval.run_id, "a decision that this installation did not write", is_forged=True)
 
@@ -391,8 +400,11 @@ def is_plan_intact(approval: Approval) -> bool:
 
 
 def require_standing(approval: Approval, facts: Facts, by: Actor) -> Authority:
-    """Return the standing. Raises Forbidden if they may not decide, act under another role, or lack a deputy's proof;
-    AlreadyVoted, AlreadyDecided."""
+    """Return the authority to decide.
+
+    Raises Forbidden if they may not decide, act under another role, or lack the second factor that a deputy needs;
+    AlreadyVoted, AlreadyDecided.
+    """
     authority = _judge_standing(approval, facts, approves=False)
     _check_acting_role(authority, facts, by)
     _check_second_factor(authority, by)
@@ -400,7 +412,7 @@ def require_standing(approval: Approval, facts: Facts, by: Actor) -> Authority:
 
 
 def check_deadline(approval: Approval, wait: Wait, now: datetime) -> None:
-    """Raise AlreadyDecided if the deadline has passed, even if the sweeper hasn't recorded that yet."""
+    """Check that the deadline has not passed, even if the sweeper hasn't recorded that yet. Raises AlreadyDecided."""
     if any(guard.is_late(approval, wait, now) for guard in _guards()):
         approval.decided_at = approval.deadline
         approval.expire()  # not saved: the sweeper does that

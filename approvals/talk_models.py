@@ -1,5 +1,7 @@
-"""Rows of inquiries and delegations. They end and stay; each has a code (ledger/codes.py), so forged rows grant no
-decision."""
+"""Rows of inquiries and delegations.
+
+They are ended, never deleted; each has a code (ledger/codes.py), so forged rows grant no decision.
+"""
 
 from __future__ import annotations
 

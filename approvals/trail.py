@@ -1,5 +1,7 @@
-"""The audit list: people's acts from every append-only table, in one total order (moment, source, number), so that
-pages continue exactly even among acts of the same moment."""
+"""The audit list: people's acts from every append-only table in one total order.
+
+The order is by moment, source and number, so that pages continue exactly even among acts of the same moment.
+"""
 
 from __future__ import annotations
 
@@ -171,7 +173,7 @@ ACCOUNTS = (
     "tag_given",
     "tag_taken",
 )
-# Of an act's chip, by its action or kind.
+# Tone of an act's chip, by its action or kind.
 TONES = {"approve": "ok", "reject": "bad", "fail": "bad", "amend": "hold", "override": "hold"}
 # Values of the filter: an act, or all account changes.
 ACTIONS = (*DECISIONS, *OVERRIDES, *ACTS, "accounts", *ACCOUNTS)
@@ -181,7 +183,7 @@ _HEX = re.compile(r"[0-9a-f]{4,32}")
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """One act of a person. `kind` names its source; `record` is the row."""
+    """One act of a person. `kind` names its source; `record` is its row."""
 
     kind: str
     rank: int
@@ -218,7 +220,7 @@ class Filters:
     until: str = ""
     before: str = ""
 
-    # Their names in the URL, if not valid in Python.
+    # Names of filters in the URL, where they differ from the field's name.
     NAMES = {"since": "from", "until": "to"}
 
     @classmethod
@@ -251,12 +253,12 @@ class Filters:
 
     @cached_property
     def actor(self) -> Q:
-        """Return the actor's condition, looked up once for all sources."""
+        """Return the condition for the actor, looked up once for all sources."""
         return _of_actor(self.by)
 
     @cached_property
     def problems(self) -> dict[str, str]:
-        """Return the invalid filters by name, with what would be valid."""
+        """Return the invalid filters by name, with a description of what is valid."""
         since, until = self.moments
         fixes = {
             "action": "" if self.action in ("", *ACTIONS) else f"one of {', '.join(ACTIONS)}",
@@ -304,10 +306,11 @@ class Source:
     queue: str = ""
 
     def page(self, filters: Filters, limit: int) -> list[Any]:
-        """Return its newest matching rows, in the list's order."""
+        """Return this source's newest matching rows, in the list's order."""
         if filters.action not in ("", *self.actions) and not (filters.action == "accounts" and self.kind == "account"):
             return []
-        # A future time would stay on top forever; the page notes it, and verification names the rows.
+        # Rows with a time in the future are left out, because they would stay on top forever. The page mentions them,
+        # and verification names them.
         rows = self.rows().filter(at__lte=RawSQL(NOT_YET, []), at__gte=EARLIEST).order_by("-at", "-pk")
         if filters.action in self.actions:
             rows = rows.filter(**{self.verb: filters.action})
@@ -328,7 +331,10 @@ class Source:
         return list((rows.filter(self._after(filters.place)) if filters.place else rows)[:limit])
 
     def _after(self, place: tuple[datetime, int, int]) -> Q:
-        """Return the condition for rows below that place. The first part is redundant, but lets the index be used."""
+        """Return the condition for rows that follow that place in the list.
+
+        Its first part is redundant, but lets the index be used.
+        """
         at, rank, number = place
         if self.rank != rank:
             return Q(at__lte=at) if self.rank < rank else Q(at__lt=at)
@@ -352,7 +358,7 @@ def _of_queue(column: str, text: str) -> Q:
 
 
 def _of_actor(text: str) -> Q:
-    """Filter by a recorded actor, or by an account's name: then also its acts under other names."""
+    """Filter by a recorded actor, or by an account's name, which also finds the account's acts under other names."""
     if ":" in text:
         return Q(by=text)
     people = get_user_model().objects.filter(username=text).values_list("pk", flat=True)
@@ -376,7 +382,7 @@ SOURCES = (
 
 
 def acts(filters: Filters, limit: int = PAGE) -> list[Act]:
-    """Return the newest matching acts, at most `limit`: one query per source, plus one."""
+    """Return the newest matching acts, at most `limit`, with one query per source and one more."""
     if filters.problems:
         return []
     rows = [(source, row) for source in SOURCES for row in source.page(filters, limit)]
@@ -401,7 +407,7 @@ def _acts_of(rows: Sequence[tuple[Source, Any]]) -> Iterator[Act]:
 
 
 def digests(approval: Approval) -> list[str]:
-    """Return the digests of a question's documents, by its row; their names are only for readers of the payload."""
+    """Return the digests of a question's documents, from its row. Their names are only for readers of the payload."""
     listed = approval.documents if isinstance(approval.documents, list) else []
     return [str(each.get("sha256", "")) for each in listed if isinstance(each, dict)]
 

@@ -30,9 +30,9 @@ from runs.engine.gating.stages import FAIL, is_staged, lacking
 from runs.engine.tape import payload_of
 from runs.journal.digests import hasher
 
-# Verdicts as events have them.
+# Verdicts by the names that events use.
 _VERDICTS = VERDICTS | {"amend": "amended"}
-# Authentication of a decision that a standing approval made.
+# How a decision made by a standing approval was authenticated, as events name it.
 BY_STANDING_APPROVAL = "standing_grant"
 _QUEUE_ACTS = ("queue", "queue_change", "queue_close", "queue_open", "queue_remove")
 _PLANNED = ("queue", "rule", "tool", "title", "effect", "evidence")
@@ -50,11 +50,11 @@ class Gates:
         self.votes: dict[tuple[str, int | None], tuple[int, e.ApprovalVoted]] = {}
         self.times, self.talks = deadlines().checks(journal), Talks(journal)
         self.amended: dict[str, e.PlanAmended] = {}
-        self.answered: dict[str, e.ApprovalRequested] = {}  # by slot: the question answered there last
+        self.answered: dict[str, e.ApprovalRequested] = {}  # by slot, the last question answered there
         self.misused: list[str] = []
 
     def see(self, line: EventLine) -> None:
-        """Keep questions without their plans, and answers."""
+        """Keep questions, without their plans, and answers."""
         self.times.see(line)
         self.talks.see(line)
         match line.event:
@@ -143,7 +143,7 @@ class Gates:
         yield from amendment_problems(what, row, plan, self.amended.get(str(row.previous_id)))
 
     def _states(self, row: Approval) -> set[str]:
-        """Return the valid states by the journal; a run's end withdraws a question without an event."""
+        """Return the valid states by the journal. The end of a run withdraws its questions without an event."""
         if str(row.id) in self.decided:
             return {self.decided[str(row.id)][1].verdict}
         return {"withdrawn"} if row.wait.resolution == "withdrawn" else {"open"}
@@ -168,7 +168,7 @@ class Gates:
 
     @cached_property
     def _revoked(self) -> dict[UUID, datetime]:
-        """Return which approvals ended early, since what gave them was revoked, and when."""
+        """Return the approvals that ended early because their basis was revoked, with the time."""
         found = (each(self.journal.run_id) for each in features.parts_of_all(lambda each: each.revoked_approvals))
         return {approval_id: at for ends in found for approval_id, at in ends.items()}
 
@@ -181,7 +181,7 @@ class Gates:
         return list(rows.select_related("approval").order_by("id"))
 
     def _decisions(self) -> Iterator[str]:
-        """Check that each decision and vote has its row; a deadline's has none."""
+        """Check that each decision and vote in the journal has its row. Deadlines have no row."""
         missing = {id for id, decided in self.decided.items() if decided[1].verdict != "expired"}
         unvoted = set(self.votes)
         rows = self.decisions
@@ -203,7 +203,10 @@ class Gates:
             yield f"the vote of {self.votes[id, person][1].by} on approval {id} has no row"
 
     def _decision(self, row: Decision, recorded: list[RecordedVerdict]) -> Iterator[str]:
-        """Check one row against its events: the vote, if any, and the closing. The first gives the state of the run."""
+        """Check one row against its events: the vote, if any, and the closing.
+
+        The first of them gives the run's state.
+        """
         what = f"decision {row.id}"
         for place, (seq, event) in enumerate(recorded):
             payload = payload_of(event)
@@ -258,8 +261,11 @@ RecordedVerdict = tuple[int, e.ApprovalVoted | e.ApprovalDecided]
 
 
 def _rights(what: str, row: Decision) -> Iterator[str]:
-    """Check the time of the decision: open accounts, a role of the person or their principal, a key if one decided, a
-    deputy in office, and a queue that was open and of that role."""
+    """Check the rights at the time of the decision.
+
+    The accounts were open; the person or their principal had the role; if a key decided, it was valid; a deputy was in
+    office; and the queue was open and had that role.
+    """
     deputy_of = row.standing.get("deputy_of") if isinstance(row.standing, dict) else None
     holder = deputy_of.get("person") if isinstance(deputy_of, dict) else row.person
     if holder is None or row.auth == BY_STANDING_APPROVAL:
@@ -283,7 +289,7 @@ def _is_deputy(row: Decision, number: int, principal: int) -> bool:
 
 
 def _queue_at(name: str, at: datetime) -> dict[str, Any]:
-    """Return a queue as of a time by the acts that set its state or role, else as it is now."""
+    """Return a queue's state and role at a time, by the acts that set them, or else as they are now."""
     acts = ActRecord.objects.filter(run_id=None, queue=name, action__in=_QUEUE_ACTS, n__isnull=False)
     if (last := acts.filter(at__lte=at).order_by("-n").first()) is not None:
         return last.after if isinstance(last.after, dict) else {}
@@ -304,8 +310,10 @@ def _case(row: Approval, plan: Any) -> Any:
 
 
 def _is_revised_by(previous: Approval | None, row: Approval) -> bool:
-    """Return whether a question follows a rejected or amended one of the same run, tool and queue. An amendment of a
-    later stage is followed by a question to the first stage."""
+    """Return whether a question follows a rejected or amended one of the same run, tool and queue.
+
+    An amendment of a later stage is followed by a question to the first stage.
+    """
     if previous is None:
         return False
     of, is_amended = (previous.run_id, previous.tool, previous.queue), previous.state == "amended"
@@ -320,7 +328,10 @@ def _is_revised_by(previous: Approval | None, row: Approval) -> bool:
 
 
 def _is_withdrawn_with(resolved_at: datetime | None, at: datetime | None, state: str) -> bool:
-    """Check a withdrawal by a run's end, which has no event: its wait was withdrawn in the same transaction."""
+    """Return whether the state fits without an event: the question is open or was withdrawn.
+
+    The end of a run withdraws a question at the same time as its wait.
+    """
     if state == "open":
         return at is None
     return at is not None and resolved_at is not None and abs(at - resolved_at) <= SLACK

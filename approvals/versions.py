@@ -1,4 +1,4 @@
-"""Rows that are append-only versions with codes: forged ones, whatever their number, displace none of our own."""
+"""Rows that are append-only versions with codes. Forged versions, whatever their number, displace no authentic one."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ledger.models import Coded
 from ledger.rows import row_of
 
 Version = TypeVar("Version", bound=Coded)
-LOOKED_AT = 5  # versions searched for an authentic one
+LOOKED_AT = 5  # number of versions searched for an authentic one
 HIGHEST = 2**31 - 1  # the highest version number
 
 
 def newest_of(model: type[Version], values: Iterable[Any]) -> Version | None:
-    """Return the first authentic row of these, which are newest first."""
+    """Return the first authentic one of these rows, which are sorted newest first."""
     return next((row for row in (row_of(model, each) for each in values) if row.is_authentic), None)
 
 

@@ -92,7 +92,7 @@ class InboxPage(CasePage, FormPage):
         questions, more_questions = (
             ([], "") if wanted.is_decided else run_list.questions(held, beyond=opened(request.GET.get("questions", "")))
         )
-        # A wide screen has room for the first one; a phone shows the list until one is chosen.
+        # A wide screen has room to show the first one; a phone shows the list until one is chosen.
         chosen_brief = opened_brief or (
             load_approval_detail(items[0].approval.id, held, actor(request, "")) if items else None
         )
@@ -124,7 +124,10 @@ class InboxPage(CasePage, FormPage):
 
 
 def _next_item(items: list[Item], opened: ApprovalDetail | None) -> Item | None:
-    """Return the item after the open case, even if it left the list; after the last the first, within the limit."""
+    """Return the item after the open case, even if that has left the list; after the last item the first.
+
+    Cases above the reader's limit are skipped.
+    """
     mine = [item for item in items if not item.is_above]
     if opened is None or not mine:
         return None
@@ -140,14 +143,14 @@ def _whole(text: str) -> int | str:
 
 
 def _by_form_fields(error: DurableAgentsError) -> DurableAgentsError:
-    """Return the error with the body's fields renamed to those of the form, which are flat."""
+    """Return the error with the body's fields renamed to the form's, which are not nested."""
     for each in error.extra.get("errors", []):
         each["field"] = each["field"].replace("again.", "again_", 1)
     return error
 
 
 def goes_on(before: ApprovalDetail) -> str:
-    """Return what follows the last approval, with the run's present state."""
+    """Return the text on what happens after the last approval, given the run's present state."""
     run_id = before.approval.run_id
     if not before.asked_after:
         return what_follows(run_id)
@@ -179,7 +182,7 @@ class Deciding(CasePage):
 
 
 class Decisions(Deciding, InboxPage):
-    """Decide a case. The right to is checked before the form."""
+    """Decide a case. The right to decide is checked before the form."""
 
     http_method_names = ["post"]
 
@@ -202,7 +205,7 @@ class Decisions(Deciding, InboxPage):
             body = form.read(DecisionForm, stage=_whole, again_until=moment, again_sum=parse_sum)
             decided = decide_as_requested(approval_id, body, body.asked_again, by, evidence=evidence)
         except ProofNeeded as needed:
-            assert step_up is not None  # its guard has raised this
+            assert step_up is not None  # only a guard that checks proofs raises this
             try:
                 return step_up.ask(request, what, approval, needed.wanted)
             except DurableAgentsError as refusal:

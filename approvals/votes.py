@@ -1,5 +1,7 @@
-"""Count the votes on a call from its journal, in which each vote has a code and a decision row. Rows are for display:
-forged votes stop the case and complete nothing."""
+"""Count the votes on a call from its journal, in which each vote has a code and a decision row.
+
+Rows are only for display: forged votes stop the case and complete nothing.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ class NotCounted(DurableAgentsError):
 
 @dataclass(frozen=True)
 class Case:
-    """One question among those of its call: `question` with its plan, and all that was asked, voted and decided."""
+    """One question of a call: `question` with its plan, and all questions, votes and decisions of the call."""
 
     approval: Approval
     question: e.ApprovalRequested
@@ -120,7 +122,7 @@ def case_of(approval: Approval, wait: Wait) -> Case:
 
 
 DONE, NOW, NEXT, AFTER, ENDED = "done", "now", "next", "after", "ended"
-LOOKED_AT = 8  # remaining people checked; if there are more, one of them will do
+LOOKED_AT = 8  # limit for remaining people who are checked; if more remain, they are assumed able to approve
 _TONES = {DONE: "ok", NOW: "wait", ENDED: "bad"}
 _VERDICT_TEXTS = {APPROVE: "approved", "reject": "rejected", "fail": "failed the run", ABSTAIN: "abstained"}
 
@@ -142,8 +144,11 @@ class Vote:
 
 @dataclass(frozen=True, slots=True)
 class StageShown:
-    """One stage: `state` is done, now, next, after (a separate question after the one shown, which is done), or ended
-    (by rejection, deadline, or with its run)."""
+    """One stage of a case.
+
+    `state` is done, now, next, after (a separate question after the one shown, which is done), or ended (by rejection,
+    deadline, or with its run).
+    """
 
     number: int
     queue: str
@@ -167,8 +172,10 @@ class StageShown:
 def stages_of(
     approvals: Sequence[Approval], own: Iterable[Decision], known: Mapping[int, bool] = MappingProxyType({})
 ) -> dict[UUID, list[StageShown]]:
-    """Return the stages of each question, with one query for votes at other stages. `own` are the questions' decisions,
-    `known` by id which decisions are authentic, as far as checked."""
+    """Return the stages of each question, with one query for votes at other stages.
+
+    `own` are the questions' decisions; `known` tells by id which decisions are authentic, as far as they were checked.
+    """
     cases = {one.case_id for one in approvals if one.case_id is not None}
     rows = {row.pk: row for row in own}
     if cases:
@@ -206,7 +213,7 @@ def _stages(one: Approval, by_approval: Mapping[UUID, list[Vote]]) -> list[Stage
 
 
 def _after(quorum: int, votes: Sequence[Vote]) -> str:
-    """Return the state of a stage after the one shown, by its votes."""
+    """Return the state of a stage after the one shown, from its votes."""
     if any(vote.row.verdict not in (APPROVE, ABSTAIN) and vote.is_authentic is not False for vote in votes):
         return ENDED
     return DONE if sum(vote.counts for vote in votes) >= quorum else AFTER
@@ -236,8 +243,10 @@ def _passed(plan: Mapping[str, Any]) -> list[UUID]:
 
 
 def nobody_left(approval: Approval, stages: Sequence[StageShown]) -> str:
-    """Return a warning if too few people remain to complete it; empty if enough may. It decides nothing: someone may
-    get the role, or the deadline passes."""
+    """Return a warning if too few people remain to complete it; empty if enough may.
+
+    It decides nothing: someone may still get the role, or the deadline may pass.
+    """
     now = next((each for each in stages if each.state == NOW), None)
     if approval.state != ApprovalState.OPEN or now is None or (len(stages) == 1 and now.quorum == 1 and not now.votes):
         return ""
@@ -290,7 +299,7 @@ def vote_annotations() -> dict[str, RawSQL]:
 
 
 def asked_after(approval: Approval) -> list[str]:
-    """Return the queues asked after an open, annotated question, in order."""
+    """Return, in order, the queues that are asked after this open, annotated question."""
     judged = getattr(approval, "judged", None)
     if approval.state != ApprovalState.OPEN or judged is None:
         return []

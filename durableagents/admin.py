@@ -1,4 +1,7 @@
-"""Django admin pages for users, roles, own tags, API keys, prices and default budgets. None reads or changes runs."""
+"""Django admin pages for users, roles, own tags, API keys, prices and default budgets.
+
+No page reads or changes runs.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ _MODEL = re.compile(r"[^\s:\x00-\x1f]{1,100}:[^\s\x00-\x1f]{1,200}")
 
 
 def warn_unpriced(request: HttpRequest, budget: Any, agents: Iterable[Agent]) -> None:
-    """Warn about agents that can't start under a dollar budget because a model of theirs has no price."""
+    """Warn about agents that can't start under a dollar budget because one of their models has no price."""
     if not (isinstance(budget, dict) and budget.get("usd") is not None):
         return
     for agent in agents:
@@ -57,7 +60,7 @@ def warn_unpriced(request: HttpRequest, budget: Any, agents: Iterable[Agent]) ->
 
 
 def checked_budget(given: Any) -> dict[str, Any]:
-    """Return a budget as stored: the named caps, dollars as text. Raises ValidationError."""
+    """Return a budget in its stored form: only the caps that were given, dollars as text. Raises ValidationError."""
     try:
         budget = Budget.model_validate(given)
     except pydantic.ValidationError as error:
@@ -71,7 +74,7 @@ def checked_budget(given: Any) -> dict[str, Any]:
 
 
 class OfBudgets(admin.ModelAdmin):
-    """Rows with a budget; viewing one warns if it keeps runs from starting."""
+    """Admin pages of rows that have a budget. Viewing such a row warns if its budget prevents runs from starting."""
 
     def changeform_view(
         self,
@@ -80,7 +83,7 @@ class OfBudgets(admin.ModelAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """Show Django's form with a warning."""
+        """Show Django's form, with a warning if the budget prevents runs from starting."""
         row = self.get_object(request, object_id) if object_id and request.method == "GET" else None
         if row is not None:
             warn_unpriced(request, row.budget, agents_of(row))
@@ -88,13 +91,13 @@ class OfBudgets(admin.ModelAdmin):
 
 
 def agents_of(row: ApiKey | BudgetDefault) -> list[Agent]:
-    """Return the agents a budget may apply to; a tag's or key's applies to any."""
+    """Return the agents a budget may apply to. A budget of a tag or an API key may apply to any agent."""
     name = row.agent if isinstance(row, BudgetDefault) else ""
     return [agent for agent in registry.agents() if not name or name in (agent.name, agent.graph_id)]
 
 
 class KeyForm(forms.ModelForm):
-    """A key and its budget."""
+    """The form for an API key and its budget."""
 
     def clean_budget(self) -> dict[str, Any] | None:
         """Return the checked budget; None is unlimited."""
@@ -104,7 +107,7 @@ class KeyForm(forms.ModelForm):
 
 @admin.register(ApiKey)
 class ApiKeyAdmin(OfBudgets):
-    """Keys are issued and revoked, never changed or deleted, so that their users stay known."""
+    """Admin pages of API keys, which are issued and revoked but never changed or deleted: the record refers to them."""
 
     list_display = ("name", "user", "prefix", "created_at", "expires_at", "revoked_at", "last_used_at")
     list_select_related = ("user",)
@@ -119,18 +122,18 @@ class ApiKeyAdmin(OfBudgets):
         return False
 
     def save_model(self, request: HttpRequest, obj: ApiKey, form: Any, change: bool) -> None:
-        """Issue the key; only the response shows it."""
+        """Issue the key. Only the response shows the token."""
         token = issue_key(obj.user, obj.name, expires_at=obj.expires_at, budget=obj.budget)
         obj.pk = ApiKey.objects.get(hash=digest(token)).pk
         warn_unpriced(request, obj.budget, agents_of(obj))
         obj.shown_once = token
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
-        """Return a default expiry."""
+        """Prefill the form with the default expiry."""
         return {"expires_at": timezone.now() + KEY_LIVES}
 
     def response_add(self, request: HttpRequest, obj: ApiKey, post_url_continue: str | None = None) -> HttpResponse:
-        """Show the key in this response only: a message would travel in a cookie, which is signed but not secret."""
+        """Show the token in this response only. A message would travel in a cookie, which is signed but not secret."""
         context = {**self.admin_site.each_context(request), "title": "API key", "key": obj}
         return TemplateResponse(request, "admin/key_issued.html", context, headers={"Cache-Control": "no-store"})
 
@@ -149,7 +152,7 @@ def _reason(action: str, given: str) -> str:
 
 
 class OwnTagForm(forms.ModelForm):
-    """A tag with the reason to give it; for an existing one, to take it."""
+    """The form for an own tag: the reason for giving a new tag, or for taking an existing one away."""
 
     class Meta:
         model = OwnTag
@@ -157,18 +160,21 @@ class OwnTagForm(forms.ModelForm):
         widgets = {"tag": forms.TextInput(), "given_for": forms.TextInput(), "taken_for": forms.TextInput()}
 
     def clean_tag(self) -> str:
-        """Return the tag. Raises ValidationError if no run could carry it."""
+        """Return the tag. Raises ValidationError if it isn't a valid tag for runs."""
         try:
             return own_tags.checked(str(self.cleaned_data["tag"]))
         except InvalidInput as error:
             raise ValidationError(error.detail) from error
 
     def clean_given_for(self) -> str:
-        """Return the reason. Raises ValidationError without one."""
+        """Return the reason. Raises ValidationError if it is empty."""
         return _reason("give a tag", self.cleaned_data["given_for"])
 
     def clean_taken_for(self) -> str:
-        """Return the reason; saving an existing tag takes it. Raises ValidationError without one."""
+        """Return the reason for taking the tag away, which saving an existing tag does.
+
+        Raises ValidationError if it is empty.
+        """
         return _reason("take a tag", self.cleaned_data["taken_for"])
 
     def clean(self) -> dict[str, Any]:
@@ -181,8 +187,11 @@ class OwnTagForm(forms.ModelForm):
 
 @admin.register(OwnTag)
 class OwnTagAdmin(admin.ModelAdmin):
-    """Own tags: an integrator sees the runs that carry them. Given and taken with a reason, never deleted, so that past
-    access stays known."""
+    """Admin pages of own tags.
+
+    An integrator sees the runs that carry one of their own tags. Tags are given and taken away with a reason and never
+    deleted, so that past access stays known.
+    """
 
     form = OwnTagForm
     list_display = ("tag", "user", "given_at", "given_for", "taken_at", "taken_for")
@@ -191,7 +200,7 @@ class OwnTagAdmin(admin.ModelAdmin):
     ordering = ("-id",)
 
     def get_fields(self, request: HttpRequest, obj: OwnTag | None = None) -> Any:
-        """Return the fields to give a new tag, or to take an existing one."""
+        """Return the fields for giving a new tag, or for taking an existing one away."""
         return ["user", "tag", "given_for"] if obj is None else ["user", "tag", "given_for", "given_at", "taken_for"]
 
     def get_readonly_fields(self, request: HttpRequest, obj: OwnTag | None = None) -> Any:
@@ -204,7 +213,7 @@ class OwnTagAdmin(admin.ModelAdmin):
         return False
 
     def save_model(self, request: HttpRequest, obj: OwnTag, form: Any, change: bool) -> None:
-        """Give or take the tag; the server sets the time."""
+        """Give the tag or take it away. The server sets the time."""
         if change:
             own_tags.take(obj, justification=form.cleaned_data["taken_for"])
         else:
@@ -213,7 +222,7 @@ class OwnTagAdmin(admin.ModelAdmin):
 
 
 class PriceForm(forms.ModelForm):
-    """Prices as entered: dollars per million tokens."""
+    """The form for a price, in dollars per million tokens."""
 
     usd_in = forms.DecimalField(label="US dollars in", **_MONEY)
     usd_out = forms.DecimalField(label="US dollars out", **_MONEY)
@@ -226,7 +235,7 @@ class PriceForm(forms.ModelForm):
         help_texts = {"model": "Name as in a run's journal: provider:model, or scripted:assistant."}
 
     def clean_model(self) -> str:
-        """Return the model's name. Raises ValidationError if a journal can't have it."""
+        """Return the model's name. Raises ValidationError if no journal can contain such a name."""
         name = str(self.cleaned_data["model"]).strip()
         if not _MODEL.fullmatch(name):
             raise ValidationError("Write provider:model, such as openai:gpt-4o, as in a run's journal.")
@@ -235,7 +244,7 @@ class PriceForm(forms.ModelForm):
 
 @admin.register(Price)
 class PriceAdmin(admin.ModelAdmin):
-    """Prices are added, never changed or deleted, so that past costs stay known."""
+    """Admin pages of prices, which are added but never changed or deleted, so that past costs stay known."""
 
     form = PriceForm
     fields = ("model", "usd_in", "usd_out", "valid_from")
@@ -258,7 +267,7 @@ class PriceAdmin(admin.ModelAdmin):
         return False
 
     def save_model(self, request: HttpRequest, obj: Price, form: Any, change: bool) -> None:
-        """Set the price; the server sets author and time."""
+        """Set the price. The server sets author and time."""
         given = form.cleaned_data
         by = actor(request, ADMIN)
         micro = {way: int(given[way] * A_MILLION) for way in ("usd_in", "usd_out")}
@@ -270,17 +279,17 @@ class PriceAdmin(admin.ModelAdmin):
                 valid_from=given["valid_from"],
                 by=by,
             )
-        except Proposed as waits:  # the proposal must be kept: nothing may roll back this form's transaction
+        except Proposed as waits:  # The proposal must be kept, so this transaction must not be rolled back.
             obj.proposed = waits.change  # type: ignore[attr-defined]
         else:
             obj.pk = row.pk
 
     def log_addition(self, request: HttpRequest, obj: Price, message: Any) -> Any:
-        """Log nothing if the price waits for a second person."""
+        """Log the addition, unless the price still waits for a second person."""
         return super().log_addition(request, obj, message) if obj.pk else None
 
     def response_add(self, request: HttpRequest, obj: Price, post_url_continue: str | None = None) -> HttpResponse:
-        """Respond as Django, or redirect to the proposed change."""
+        """Respond as Django does, or redirect to the proposed change."""
         if not obj.pk:
             messages.success(request, "Nothing has changed yet. A second person has to approve it.", extra_tags="ok")
             return redirect("rule_change", change_id=obj.proposed)  # type: ignore[attr-defined]
@@ -288,7 +297,7 @@ class PriceAdmin(admin.ModelAdmin):
 
 
 class DefaultForm(forms.ModelForm):
-    """A budget for an agent or a tag."""
+    """The form for the default budget of an agent or a tag."""
 
     class Meta:
         model = BudgetDefault
@@ -296,7 +305,7 @@ class DefaultForm(forms.ModelForm):
         widgets = {"agent": forms.TextInput(), "tag": forms.TextInput()}
 
     def clean_agent(self) -> str:
-        """Return the agent's name. Raises ValidationError if it is not installed."""
+        """Return the agent's name. Raises ValidationError if the agent is not installed."""
         name = str(self.cleaned_data["agent"]).strip()
         known = sorted({known for agent in registry.agents() for known in (agent.name, agent.graph_id)})
         if name and name != self.instance.agent and name not in known:
@@ -315,7 +324,7 @@ class DefaultForm(forms.ModelForm):
 
 @admin.register(BudgetDefault)
 class BudgetDefaultAdmin(OfBudgets):
-    """Default budgets of runs. Each change is an act on record."""
+    """Admin pages of default budgets of runs. Each change is recorded as an act."""
 
     form = DefaultForm
     list_display = ("agent", "tag", "budget")
@@ -343,19 +352,22 @@ class BudgetDefaultAdmin(OfBudgets):
 
 
 def sign_in(request: HttpRequest) -> HttpResponse:
-    """Redirect to the console's sign-in, the only one with throttling. Raises PermissionDenied if signed in."""
+    """Redirect to the console's sign-in, the only one that is throttled.
+
+    Raises PermissionDenied if already signed in.
+    """
     if request.user.is_authenticated:
         raise PermissionDenied
     return redirect_to_login(request.GET.get("next") or "/admin/")
 
 
 def without_queue() -> None:
-    """Remove django-q2's pages: we manage its messages, and its schedules can name any function."""
+    """Remove django-q2's pages: the engine manages its messages, and its schedules can call any function."""
     for model in apps.get_app_config("django_q").get_models(include_auto_created=False):
         try:
             admin.site.unregister(model)
         except NotRegistered:
-            continue  # it has no page
+            continue  # this model has no page
 
 
 without_queue()

@@ -23,7 +23,7 @@ _CHANGES_NOTHING = ("GET", "HEAD", "OPTIONS")
 
 
 class Site(AdminSite):
-    """Django's site, recording the actor of every change."""
+    """Django's admin site, which records the actor of every change."""
 
     def admin_view(self, view: View, cacheable: bool = False) -> View:
         inner = super().admin_view(view, cacheable)
@@ -48,15 +48,15 @@ class Site(AdminSite):
 
 
 def _refused(error: DurableAgentsError) -> HttpResponse:
-    """Return the page for an act that our own rules refuse; its transaction was rolled back."""
-    from ledger.web import problems  # not needed by workers
+    """Return the page for a change that our own rules refuse. Its transaction was rolled back."""
+    from ledger.web import problems  # imported here because workers don't need it
 
     fields = {"status": error.status, "title": error.title, "detail": error.detail}
     return HttpResponse(problems.page("errors/refused.html", fields), status=error.status)
 
 
 def _authentication_page(request: HttpRequest) -> HttpResponse | None:
-    """Return the page that asks for authentication; None if recent, or when signing out."""
+    """Return the page that asks for authentication; None if it is recent enough, or when signing out."""
     if request.resolver_match is not None and request.resolver_match.url_name == "logout":
         return None
     is_plain = not any("password" in name for name in request.POST if not name.startswith("proof_"))
@@ -65,7 +65,10 @@ def _authentication_page(request: HttpRequest) -> HttpResponse | None:
 
 
 def _refuse_unreadable(request: HttpRequest) -> None:
-    """Refuse NUL in filters and ids that aren't numbers: Django would pass them to the database. Raises BadRequest."""
+    """Refuse NUL characters in filters, and ids that aren't numbers.
+
+    Raises BadRequest. Django would pass them to the database.
+    """
     if any("\x00" in text for name, given in request.GET.lists() for text in (name, *given)):
         raise BadRequest("The query string contains a NUL character.")
     if request.method == "POST" and not all(map(_ROW.fullmatch, request.POST.getlist(ACTION_CHECKBOX_NAME))):

@@ -1,4 +1,7 @@
-"""Accounts and roles under /admin/. What needs two people is read-only here and changed on the account's own page."""
+"""Admin pages of accounts and roles.
+
+Fields whose change needs two people are read-only here and changed on the account's own page.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ ROLES = ("groups", "is_staff", "is_superuser", "user_permissions")
 
 
 class NewPassword(AdminPasswordChangeForm):
-    """Set only the password of the account's current row; sessions under the old one end."""
+    """The form that sets an account's password. It saves only the password, and sessions under the old one end."""
 
     def __init__(self, *args: Any, request: HttpRequest, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -50,10 +53,13 @@ class NewPassword(AdminPasswordChangeForm):
 
 
 class Accounts(UserAdmin):
-    """Names, addresses and access; and roles, unless two people give them."""
+    """Admin pages of accounts: names, mail addresses, access; and roles, unless a change of roles needs two people."""
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Return also what two people change. The account of a possible second person can only be deactivated."""
+        """Add the fields whose change needs two people.
+
+        Accounts of possible second persons can only be deactivated here.
+        """
         kept = super().get_readonly_fields(request, obj)
         if is_protected(obj, request.user.pk):
             every = [name for _, part in self.get_fieldsets(request, obj) for name in part["fields"]]
@@ -75,8 +81,8 @@ class Accounts(UserAdmin):
             obj.save(update_fields=[each.name for each in User._meta.concrete_fields if each.name in form.changed_data])
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
-        """Show accounts named in the administration's log as protected, so the page offers no deletion."""
-        has_acted = Q(logentry__isnull=False) | Q(pk=request.user.pk)  # the deletion itself is logged first
+        """Report accounts that the administration's log refers to as protected, so that the page offers no deletion."""
+        has_acted = Q(logentry__isnull=False) | Q(pk=request.user.pk)  # Django logs the deletion itself first.
         found = list(User.objects.filter(has_acted, pk__in=[each.pk for each in objs]).distinct())
         objects, counts, lacking, protected = super().get_deleted_objects(objs, request)
         kept = [
@@ -96,7 +102,7 @@ class Accounts(UserAdmin):
             super().delete_queryset(request, queryset)
 
     def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> Any:
-        """Change a password. Raises PermissionDenied for possible second persons, and Busy."""
+        """Change a password. Raises PermissionDenied for accounts of possible second persons, and Busy."""
         if is_protected(self.get_object(request, unquote(id)), request.user.pk):
             raise PermissionDenied
         pages = copy(self)
@@ -105,7 +111,7 @@ class Accounts(UserAdmin):
 
 
 class Roles(GroupAdmin):
-    """Permissions of roles. Under the two-person rule, new roles have none."""
+    """Admin pages of roles and their permissions. While roles need two people, new roles start without permissions."""
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         kept = super().get_readonly_fields(request, obj)
@@ -119,7 +125,7 @@ class Roles(GroupAdmin):
 
 
 def register() -> None:
-    """Replace Django's own pages."""
+    """Replace Django's own pages of accounts and roles."""
     for model, pages in ((User, Accounts), (Group, Roles)):
         admin.site.unregister(model)
         admin.site.register(model, pages)

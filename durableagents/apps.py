@@ -16,9 +16,9 @@ class DurableAgentsConfig(AppConfig):
         from django.apps import apps as registry
         from django.contrib.admin.models import LogEntry
 
-        from durableagents import checks as checks  # registers itself
+        from durableagents import checks as checks  # importing registers the checks
         from durableagents import keys
-        from durableagents import protected as protected  # connects signal receivers
+        from durableagents import protected as protected  # importing connects the signal receivers
         from durableagents.grants import grant_after_migrate
         from durableagents.identity import names
         from durableagents.identity.demo_accounts import demo_accounts
@@ -31,15 +31,15 @@ class DurableAgentsConfig(AppConfig):
 
         names.guard_user_names()
         registers.register(every_session)
-        # An app outside the core adds its own by methods of its config.
+        # Apps outside the core add their own by methods of their AppConfig.
         configs = registry.get_app_configs()
         more = [each for app in configs for each in getattr(app, "sections", list)()]
         notices = [app.notices for app in configs if hasattr(app, "notices")]
         navigation.declare((*SECTIONS, *more), accounts=demo_accounts, notices=notices)
         privileges.others.extend(each for each in (keys.refusal, policies.refusal) if each not in privileges.others)
 
-        # The last app: all other tables exist by then. Functions come first, since the rows below fire triggers and the
-        # grants cover them.
+        # This app comes last, when all other tables exist. Functions come first, since the rows below fire triggers and
+        # the grants cover the functions.
         post_migrate.connect(install_definitions, sender=self)
         post_migrate.connect(grant_after_migrate, sender=self)
         post_migrate.connect(create_roles, sender=self)
@@ -53,21 +53,23 @@ class DurableAgentsConfig(AppConfig):
 
 
 class AdminConfig(apps.AdminConfig):
-    """Django's administration on our site, which names the actor of changes."""
+    """Django's administration on our own site, which records the actor of changes."""
 
     default = False
     default_site = "durableagents.admin_site.Site"
 
 
 def keep_admin_log(*, instance: Any, **_: Any) -> None:
-    """Refuse to delete the administration's log, also with its account. Raises ProtectedError. The runtime role may not
-    delete it. While this is connected, Django looks for entries before it deletes any, so an account without entries
-    can still be deleted."""
+    """Refuse to delete the administration's log, also when its account is deleted. Raises ProtectedError.
+
+    The runtime role may not delete this log. While this receiver is connected, Django queries the entries before it
+    deletes any, so an account without entries can still be deleted.
+    """
     raise ProtectedError("The administration's log must stay complete: deactivate the account.", {instance})
 
 
 def create_roles(*, using: str, **_: Any) -> None:
-    """Create the roles as empty groups; new operators and auditors may read payloads."""
+    """Create the roles as empty groups. Operators and auditors may read payloads when their role is first created."""
     from django.contrib.auth.models import Group, Permission
 
     from ledger.web.roles import AUDITOR, OPERATOR, ROLES
@@ -75,20 +77,20 @@ def create_roles(*, using: str, **_: Any) -> None:
 
     for role in ROLES:
         group, is_new = Group.objects.using(using).get_or_create(name=role)
-        if is_new and role in (OPERATOR, AUDITOR):  # an administrator's removal is kept
+        if is_new and role in (OPERATOR, AUDITOR):  # only at creation: an administrator may remove the right later
             reads = Permission.objects.using(using).filter(content_type__app_label=APP, codename=READ_PAYLOADS)
             group.permissions.add(*reads)
 
 
 def create_queues(*, using: str, **_: Any) -> None:
-    """Create the settings' queues that never existed."""
+    """Create the queues named in the settings, unless a queue of that name ever existed."""
     from approvals.queues.labels import seed
 
     seed(using)
 
 
 def issue_bootstrap_key(*, using: str, **_: Any) -> None:
-    """Issue the first API key, if a setting names one and none was ever issued. Raises EnvironmentProblem."""
+    """Issue the first API key if a setting configures one and no key was ever issued. Raises EnvironmentProblem."""
     from django.conf import settings
 
     from durableagents.identity import bootstrap
@@ -99,7 +101,7 @@ def issue_bootstrap_key(*, using: str, **_: Any) -> None:
 
 
 def ship_prices(*, using: str, **_: Any) -> None:
-    """Add the shipped prices of models that have none, unless a migration is still missing (`migrate APP NAME`)."""
+    """Add the shipped prices of models without a price, unless a migration is still missing (`migrate APP NAME`)."""
     from ledger import schema
     from runs.services.budgets import prices
 
@@ -121,8 +123,10 @@ def install_definitions(*, using: str, **_: Any) -> None:
 
 
 def refuse_unknown_migrations(*, using: str, **_: Any) -> None:
-    """Refuse to migrate a database that has migrations this code lacks. Raises EnvironmentProblem. Django would ignore
-    them, and the grants of older code would open the tables of newer code."""
+    """Refuse to migrate a database that has migrations this code lacks. Raises EnvironmentProblem.
+
+    Django would ignore them, and the grants of older code would open the tables of newer code.
+    """
     from durableagents.env import EnvironmentProblem
     from ledger import schema
 

@@ -1,5 +1,7 @@
-"""Checks before anything starts (`check`, `up`, `web`, `worker`). Each message is one line with problem and fix, and
-ends the command with 2."""
+"""Checks that run before anything starts (`check`, `up`, `web`, `worker`).
+
+Each message is one line with problem and fix; a failed check ends the command with exit code 2.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,11 @@ from runs.engine.agents import Agent, Node, registry
 
 
 def check_definitions() -> list[CheckMessage]:
-    """Check that every queue and role that an agent asks exists. Raises ImproperlyConfigured. Names are read from the
-    code without running it. While the database is away, administrators' queues are unknown, so a name that the settings
-    lack is only a warning; each process that serves checks again when it starts."""
+    """Check that every queue and role that an agent's code names exists. Raises ImproperlyConfigured.
+
+    Names are read from the code without running it. While the database is away, queues created by administrators are
+    unknown, so a name that the settings lack is only a warning. Each serving process checks again when it starts.
+    """
     queues, is_certain = _queues()
     by_name: dict[str, str] = {}
     for name in settings.DURABLEAGENTS_QUEUES:
@@ -47,7 +51,7 @@ def check_definitions() -> list[CheckMessage]:
 
 
 def check_budget_queue() -> list[CheckMessage]:
-    """Check that the queue that is asked to raise budgets exists. Raises ImproperlyConfigured."""
+    """Check that the queue for raising budgets exists. Raises ImproperlyConfigured."""
     name = settings.DURABLEAGENTS.budget_queue
     queues, is_certain = _queues()
     if not name or name in queues:
@@ -61,12 +65,16 @@ def check_budget_queue() -> list[CheckMessage]:
 
 UNCERTAIN = "durableagents.W004"
 _UNCHECKED = "the database isn't running, so its queues can't be checked"
-# The console can't start to add it. `migrate` runs the same check, which the settings' queues pass.
+# Without the queue the console can't start, where it could be added. `migrate` runs the same check, which the queues of
+# the settings pass.
 _ADD = "add {}=ROLE to DURABLEAGENTS_QUEUES and run migrate"
 
 
 def _queues() -> tuple[set[str], bool]:
-    """Return the names of present and past queues, and whether they are complete: not while the database is away."""
+    """Return the names of present and past queues, and whether the list is complete.
+
+    While the database is away, it is not.
+    """
     queues = set(settings.DURABLEAGENTS_QUEUES)
     try:
         with connection.cursor() as cursor:
@@ -78,12 +86,12 @@ def _queues() -> tuple[set[str], bool]:
         return queues, False
     finally:
         if not connection.in_atomic_block:
-            connection.close()  # the next step may fork
+            connection.close()  # the next step may fork, so no connection may stay open
     return queues, True
 
 
 def check_limits() -> list[CheckMessage]:
-    """Check that limits which settings or tools declare have effect."""
+    """Check that limits declared in the settings or by tools have an effect."""
     if features.only(lambda each: each.limits) is not None:
         return []
     tools = {each.name for agent in registry.agents() for each in agent.all_tools() if each.rate_limit is not None}
@@ -93,7 +101,10 @@ def check_limits() -> list[CheckMessage]:
 
 
 def check_screens() -> None:
-    """Check that hooks which settings name are asked. Raises ImproperlyConfigured: they protect models and tools."""
+    """Check that every hook named in the settings is actually called.
+
+    Raises ImproperlyConfigured. Hooks protect models and tools.
+    """
     if settings.DURABLEAGENTS.screens and features.only(lambda each: each.screens) is None:
         raise ImproperlyConfigured(
             "DURABLEAGENTS_SCREENS: durableagents.contrib.screening is not installed, so no hook would run: "
@@ -102,7 +113,7 @@ def check_screens() -> None:
 
 
 def check_signing_in() -> list[CheckMessage]:
-    """Check second-factor roles and providers' secrets and roles. Raises ImproperlyConfigured."""
+    """Check the roles that need a second factor, and providers' secrets and roles. Raises ImproperlyConfigured."""
     environment, known = settings.DURABLEAGENTS, (*ROLES, STAFF)
     for pattern in environment.second_factor_roles:
         if not is_approver(pattern.replace("*", "x")) and not any(fnmatchcase(role, pattern) for role in known):
@@ -141,7 +152,7 @@ def check_signing_in() -> list[CheckMessage]:
 
 
 def check_model() -> None:
-    """Check that the models in DURABLEAGENTS_MODEL are usable. Raises ImproperlyConfigured."""
+    """Check that the models in DURABLEAGENTS_MODEL can be used. Raises ImproperlyConfigured."""
     names = settings.DURABLEAGENTS.models
     if not names:
         return
@@ -160,7 +171,10 @@ def check_model() -> None:
 
 
 def check_keys() -> None:
-    """Check that the keys are this database's. If the database is away, each process checks before it serves."""
+    """Check that the master key belongs to this database.
+
+    While the database is away, each process checks before it serves.
+    """
     try:
         reasons = [reason for each in privileges.others if (reason := each())]
     except Error:
@@ -170,7 +184,7 @@ def check_keys() -> None:
 
 
 def check_certification() -> list[CheckMessage]:
-    """Warn if keyed tools need certificates, and no app has any."""
+    """Warn if tools with idempotency keys need certificates and no installed app issues any."""
     policy = settings.DURABLEAGENTS.uncertified_tools
     if policy == "allow" or features.only(lambda each: each.certification) is not None:
         return []
@@ -182,7 +196,7 @@ def check_certification() -> list[CheckMessage]:
 
 @register("start")
 def start_checks(**_: Any) -> list[Any]:
-    """Run the checks of `manage.py check` and of commands that start something."""
+    """Run the checks of `manage.py check` that commands need before they start something."""
     check_model()
     warnings = [*check_definitions(), *check_budget_queue(), *check_limits(), *check_certification()]
     check_screens()
@@ -193,7 +207,7 @@ def start_checks(**_: Any) -> list[Any]:
 
 @register("environment")
 def environment_checks(**_: Any) -> list[CheckMessage]:
-    """Warn about misspelt variables, which would otherwise have no effect. `up` does so for its processes."""
+    """Warn about misspelt environment variables, which would otherwise have no effect. `up` warns for its processes."""
     if "DURABLEAGENTS_UP" in os.environ:
         return []
     return [
@@ -203,7 +217,7 @@ def environment_checks(**_: Any) -> list[CheckMessage]:
 
 
 def _named(agent: Agent, queues: set[str]) -> Iterator[tuple[str, str, set[str]]]:
-    """Yield where agents ask which queue or role, and the names that are valid there."""
+    """Yield each place where an agent names a queue or role, and the names that are valid there."""
     for tool in agent.all_tools():
         if tool.gate is not None:
             yield from ((f"the gate of tool {tool.name!r}", queue, queues) for queue in tool.gate.requirement.queues)
@@ -217,7 +231,10 @@ def _named(agent: Agent, queues: set[str]) -> Iterator[tuple[str, str, set[str]]
 
 
 def _literal_calls(node: Node) -> Iterator[tuple[str, str]]:
-    """Yield literal `ctx.approve("…")` and `ctx.ask("…")` calls of a node; computed names are checked when called."""
+    """Yield literal calls `ctx.approve("…")` and `ctx.ask("…")` of a node.
+
+    Computed names are only checked when called.
+    """
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(node.function)))
     except (OSError, TypeError, SyntaxError):
@@ -240,7 +257,7 @@ def _literal_calls(node: Node) -> Iterator[tuple[str, str]]:
 
 @register(Tags.security, deploy=True)
 def proxies_are_known(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Check the trusted proxies, which determine clients' addresses."""
+    """Check the trusted proxies, which determine the addresses of clients."""
     environment = settings.DURABLEAGENTS
     if not environment.is_production:
         return []

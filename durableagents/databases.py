@@ -1,5 +1,8 @@
-"""The database and role to use, from DATABASE_URL or the embedded server's file. `DURABLEAGENTS_DB_ROLE=owner` selects
-the role that owns the tables and migrates; all else uses the *runtime* role (grants.py)."""
+"""The database and role to use, from DATABASE_URL or the embedded server's file.
+
+`DURABLEAGENTS_DB_ROLE=owner` selects the role that owns the tables and migrates; everything else uses the *runtime*
+role (grants.py).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from ledger.errors import first_line
 CONNECTION_FILE = "database.json"
 
 # A stopped client with an open transaction, or a queue behind a lock, must not block recovery. `connect_timeout` covers
-# a server that accepts and never answers.
+# a server that accepts connections and never answers.
 RUNTIME_OPTIONS = "-c idle_in_transaction_session_timeout=5000 -c lock_timeout=2000"
 CONNECT_TIMEOUT_SECONDS = 5
 
@@ -37,7 +40,7 @@ def django_databases(environment: Environment) -> dict[str, dict[str, Any]]:
     limits = f"{RUNTIME_OPTIONS} {given}".strip()
     behind_pooler = is_pooled(environment)
     # Migrations may wait for locks and idle between statements; the runtime role may not. Poolers in transaction mode
-    # refuse or drop `options`: then the role has the limits, which runs/journal/pooler.py checks.
+    # refuse or drop `options`. The role itself must then have the limits, which runs/journal/pooler.py checks.
     options["options"] = given if as_owner or behind_pooler else limits
     options.update({key: value for key, value in parameters.items() if key not in _DJANGO_NAMES})
     return {
@@ -45,34 +48,36 @@ def django_databases(environment: Environment) -> dict[str, dict[str, Any]]:
             "ENGINE": "django.db.backends.postgresql",
             **{ours: parameters.get(theirs, "") for theirs, ours in _DJANGO_NAMES.items()},
             "OPTIONS": {key: value for key, value in options.items() if value != ""},
-            # No psycopg pool of Django's, which breaks when django-q2 forks, and no kept connections: under ASGI each
-            # request has its own thread, and they would pile up.
+            # Neither Django's psycopg pool, which breaks when django-q2 forks, nor kept connections: under ASGI each
+            # request has its own thread, and the connections would pile up.
             "CONN_MAX_AGE": 0,
             "CONN_HEALTH_CHECKS": True,
-            # The next fetch of a cursor may get another server connection.
+            # Behind a pooler, the next fetch of a cursor may use another server connection.
             "DISABLE_SERVER_SIDE_CURSORS": behind_pooler,
-            # Options of direct connections past the pooler (runs/connections.py); the role's statement limit is for the
-            # web only.
+            # Options of direct connections that bypass the pooler (runs/connections.py). The role's statement limit is
+            # for the web process only.
             "DIRECT_OPTIONS": f"{limits} -c statement_timeout=0" if behind_pooler else limits,
         }
     }
 
 
 def limit_statements(options: dict[str, Any], environment: Environment) -> None:
-    """Limit statements of the web process (503), so that a few slow ones can't hold the pool. DATABASE_URL's own limit
-    comes later and takes precedence; behind a pooler the role has it."""
+    """Limit the statements of the web process (503), so that a few slow ones can't occupy the whole pool.
+
+    A limit in DATABASE_URL comes later and takes precedence. Behind a pooler, the role has the limit.
+    """
     if not is_pooled(environment):
         limit = f"-c statement_timeout={int(environment.web_statement_seconds * 1000)}"
         options["options"] = f"{limit} {options.get('options', '')}".strip()
 
 
 def is_pooled(environment: Environment) -> bool:
-    """Return whether DATABASE_URL is a pooler; then DATABASE_DIRECT_URL is the server."""
+    """Return whether DATABASE_URL points to a pooler. DATABASE_DIRECT_URL is then the server itself."""
     return bool(environment.database_url and environment.database_direct_url)
 
 
 def runtime_role(environment: Environment) -> str | None:
-    """Return the role to grant to; None if owner and runtime are the same."""
+    """Return the role to grant rights to; None if owner and runtime role are the same."""
     if environment.database_url:
         if not environment.database_owner_url:
             return None
@@ -83,7 +88,10 @@ def runtime_role(environment: Environment) -> str | None:
 
 
 def point_django_at(databases: dict[str, dict[str, Any]]) -> None:
-    """Change a running process's connection, for `up` and tests. In place: handler and connections share the dict."""
+    """Change the connection settings of a running process, for `up` and tests.
+
+    Changes them in place, because the handler and the connections share the dict.
+    """
     from django.db import connections
 
     connections["default"].close()
@@ -91,14 +99,14 @@ def point_django_at(databases: dict[str, dict[str, Any]]) -> None:
 
 
 def check_server() -> None:
-    """Check that DATABASE_URL answers and is new enough. Raises EnvironmentProblem."""
+    """Check that the server in DATABASE_URL answers and is new enough. Raises EnvironmentProblem."""
     from django.db import Error, connection
 
     try:
         connection.ensure_connection()
         version = connection.connection.info.server_version
     except Error as error:
-        # Only the first line; libpq never puts the password there.
+        # Only the first line of the error is shown; libpq never puts the password there.
         raise EnvironmentProblem(f"DATABASE_URL: {first_line(error)}") from None
     if version < OLDEST_SERVER:
         raise EnvironmentProblem(f"DATABASE_URL: PostgreSQL {version // 10_000} is too old, 15 or newer is needed")
@@ -118,7 +126,10 @@ _DJANGO_NAMES = {
 
 
 def _from_url(url: str, variable: str) -> dict[str, Any]:
-    """Parse a libpq URL or key=value string. Errors never quote it: it holds a password."""
+    """Parse a libpq URL or key=value string.
+
+    Raises EnvironmentProblem without quoting it, since it holds a password.
+    """
     if urlsplit(url).scheme in {"postgres", "postgresql"} or "=" in url:
         try:
             parts = dict(conninfo_to_dict(url))
@@ -132,8 +143,10 @@ def _from_url(url: str, variable: str) -> dict[str, Any]:
 
 
 def _embedded(data: Path, role: str) -> dict[str, Any]:
-    """Return the embedded cluster's parameters; before its first start an address that leads nowhere, since some
-    commands need no database."""
+    """Return the connection parameters of the embedded cluster.
+
+    Before its first start the address leads nowhere, since some commands need no database.
+    """
     try:
         known = json.loads((data / CONNECTION_FILE).read_text())
         return {

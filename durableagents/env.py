@@ -1,5 +1,8 @@
-"""The environment variables, read once and typed. Only `load()` reads them; settings keep the result as
-`settings.DURABLEAGENTS`. An `EnvironmentProblem` is one line with the variable, the problem and the fix."""
+"""Read the environment variables once, with their types.
+
+Only `load()` reads them; the settings keep the result as `settings.DURABLEAGENTS`. An `EnvironmentProblem` is one line
+with the variable, the problem and the fix.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +35,10 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _MAIL_ADDRESS = r"[^\s@<>\x00-\x1f]+@[^\s@<>\x00-\x1f]+"
-# Roles of every installation (ledger/web/roles.py), which decide no queue.
+# Roles that every installation has (ledger/web/roles.py). They decide in no queue.
 _OWN_ROLES = frozenset({"integrator", "operator", "auditor"})
 
-# Errors don't quote values that may hold a password.
+# Variables that may hold a password. Errors don't quote their values.
 _TOLD_WITHOUT_VALUE = {
     "DURABLEAGENTS_EMAIL_URL",
     "DURABLEAGENTS_METRICS_TOKEN",
@@ -45,13 +48,14 @@ _TOLD_WITHOUT_VALUE = {
 }
 # Default ports by scheme.
 MAIL_PORTS = {"smtp": 587, "smtps": 465, "smtp+plain": 25}
-# A folder of files named after settings, as containers get their secrets. The environment takes precedence.
+# A folder of files named after settings, which is how containers get their secrets. Environment variables take
+# precedence.
 SETTINGS_DIR = "DURABLEAGENTS_SETTINGS_DIR"
 Port = Annotated[int, Field(ge=1, le=65535)]
 
 
 class EnvironmentProblem(Exception):
-    """A problem outside the code; the message is one actionable line."""
+    """A problem outside the code. The message is one line that says what to do."""
 
 
 def _absolute(value: Path) -> Path:
@@ -59,7 +63,7 @@ def _absolute(value: Path) -> Path:
 
 
 def _read_by(read: Callable[[str], object]) -> BeforeValidator:
-    """Read a variable's text; a value that code gives stays as it is."""
+    """Return a validator that parses text with `read` and leaves other values, set by code, unchanged."""
     return BeforeValidator(lambda value: read(value) if isinstance(value, str) else value)
 
 
@@ -68,7 +72,7 @@ def _each(read: Callable[[str], Any]) -> Callable[[str], list[Any]]:
 
 
 def _like(pattern: str, problem: str) -> AfterValidator:
-    """Check a text that is not empty."""
+    """Return a validator that refuses a text that is not empty and doesn't match."""
 
     def check(value: str) -> str:
         if value and not re.fullmatch(pattern, value):
@@ -79,7 +83,7 @@ def _like(pattern: str, problem: str) -> AfterValidator:
 
 
 def _providers(text: str) -> object:
-    """Parse `[{"id": "corp", "issuer": "https://id.example.org", …}]`."""
+    """Parse a JSON list of providers: `[{"id": "corp", "issuer": "https://id.example.org", …}]`."""
     try:
         return json.loads(text)
     except ValueError:
@@ -105,7 +109,7 @@ def _witnesses(text: str) -> list[SealWitness]:
 
 
 def _queue_roles(text: str) -> dict[str, str]:
-    """Parse `queue=role,queue=role`: the role that decides each queue."""
+    """Parse `queue=role,queue=role` into the role that decides each queue."""
     roles: dict[str, str] = {}
     for part in filter(None, map(str.strip, text.split(","))):
         queue, sign, role = map(str.strip, part.partition("="))
@@ -121,7 +125,7 @@ def _decided_by_approvers(value: dict[str, str]) -> dict[str, str]:
     for queue, role in value.items():
         if role in _OWN_ROLES:
             raise ValueError(f"the role {role!r} decides in no queue: name another role for the queue {queue!r}")
-        # Questions are put to a queue or a role by name.
+        # Questions are addressed to a queue or a role by name, so a name must be one or the other.
         if queue in {*_OWN_ROLES, *value.values()}:
             raise ValueError(f"{queue!r} names a queue and a role: give the queue another name")
     return value
@@ -159,7 +163,10 @@ def _trace_viewer(value: str) -> str:
 
 
 def _mail_server(value: str) -> str:
-    """Check `smtp://user:password@host:587` (STARTTLS), `smtps://…:465`, or `smtp+plain://…` without TLS."""
+    """Check a mail server's address:
+
+    `smtp://user:password@host:587` (STARTTLS), `smtps://…:465`, or `smtp+plain://…` without TLS.
+    """
     try:
         found = urlsplit(value)
         is_right = found.scheme in MAIL_PORTS and bool(found.hostname) and (found.port is None or found.port > 0)
@@ -182,8 +189,11 @@ Networks = Annotated[Words, AfterValidator(_networks)]
 
 
 class Environment(BaseSettings):
-    """The environment's values. Aliases are the variables' names: DURABLEAGENTS_ and the field's, or as stated.
-    The text below a field documents it in docs/reference/settings.md (`manage.py docs_reference`)."""
+    """All settings from the environment.
+
+    A field's alias is its variable: DURABLEAGENTS_ and the field's name, unless stated otherwise. The text below a
+    field documents it in docs/reference/settings.md (`manage.py docs_reference`).
+    """
 
     model_config = SettingsConfigDict(
         extra="ignore", frozen=True, populate_by_name=True, alias_generator=lambda name: f"DURABLEAGENTS_{name.upper()}"
@@ -235,7 +245,7 @@ class Environment(BaseSettings):
     """Default: scripted models. `openai:…` or `anthropic:…`, comma-separated: models of every assistant that names
     none, [tried in order](../how-to/real-models.md). The API key comes from the provider's own variable. Startup
     fails if a model can't be used."""
-    # `tool:charge per_minute=60 at_once=4; provider:openai breaker=50`: limits shared by all workers.
+    # Example: `tool:charge per_minute=60 at_once=4; provider:openai breaker=50`. All workers share these limits.
     limits: Annotated[dict[str, Rule], NoDecode, _read_by(read_limits)] = {}
     """[Limits](../how-to/budgets-and-limits.md) shared by all workers, such as `tool:charge per_minute=60 at_once=4;
     provider:openai breaker=50`."""
@@ -247,7 +257,7 @@ class Environment(BaseSettings):
     clear."""
     large_values: Path | None = None
     """Folder that all hosts share, for [values over 8 KiB](../../durableagents/contrib/large_values/README.md)."""
-    # `env,file:/run/secrets,command:/usr/local/bin/get-secret`
+    # Example: `env,file:/run/secrets,command:/usr/local/bin/get-secret`
     secret_sources: Annotated[list[SecretSource], NoDecode, _read_by(_each(read_source))] = Field(
         default_factory=lambda: [read_source("env")], validation_alias="DURABLEAGENTS_SECRETS"
     )
@@ -295,7 +305,7 @@ class Environment(BaseSettings):
 
     stage: Literal["development", "production"] = Field(default="development", validation_alias="DURABLEAGENTS_ENV")
     """`production` turns on the [security settings](../explanation/threat-model.md#what-production-mode-enforces)."""
-    # None: outside production the demo's agents and queues exist, without one-click sign-in. False: no demo at all.
+    # None: outside production the demo's agents and queues exist, without one-click sign-in. False: there is no demo.
     demo: bool | None = None
     """Default: set by `make up`. `1`: one-click sign-in for demo users, never in production. `0`: no demo users,
     agents, queues or sandbox."""
@@ -323,7 +333,7 @@ class Environment(BaseSettings):
     otlp_endpoint: Annotated[str | None, AfterValidator(_http_address)] = None
     """Address of an OpenTelemetry collector, such as `http://127.0.0.1:4318`:
     [tracing](../../durableagents/contrib/tracing/README.md)."""
-    # The exporter's own variables, which it reads itself: here they switch tracing on and off.
+    # The OpenTelemetry exporter reads these variables itself. Here they only switch tracing on and off.
     otel_endpoint: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_ENDPOINT")
     """Standard variable, instead of `DURABLEAGENTS_OTLP_ENDPOINT`."""
     otel_traces_endpoint: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
@@ -364,7 +374,7 @@ class Environment(BaseSettings):
 
     # --- Seals, retention and reports ---
 
-    # `file:///volume/seals.jsonl,https://witness.example.org/seals#token=/run/secrets/witness`
+    # Example: `file:///volume/seals.jsonl,https://witness.example.org/seals#token=/run/secrets/witness`
     seal_witnesses: Annotated[list[SealWitness], NoDecode, _read_by(_witnesses)] = []
     """Where [seals](../../durableagents/contrib/seals/README.md) of the record are sent, comma-separated:
     `file:///path/seals.jsonl`, `storage:ALIAS` or `https://host/path#token=/file`."""
@@ -449,7 +459,7 @@ class Environment(BaseSettings):
 
     @property
     def mail(self) -> dict[str, Any]:
-        """Return Django's mail settings; empty: no mail is sent."""
+        """Return Django's mail settings; empty if no mail is sent."""
         if not self.email_url:
             return {}
         url = urlsplit(self.email_url)
@@ -469,23 +479,23 @@ class Environment(BaseSettings):
 
     @property
     def push_key_file(self) -> Path:
-        """Return the push key's path: see `manage.py push_key`."""
+        """Return the path of the push key (see `manage.py push_key`)."""
         return self.push_key or self.data / "push.pem"
 
     @property
     def restore_head_file(self) -> Path:
-        """Return the path of this host's head file: see durableagents/contrib/restore_hold."""
+        """Return the path of this host's head file (see durableagents/contrib/restore_hold)."""
         return self.restore_head or self.data / "restore.head"
 
     @property
     def proxy_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
-        """Return the proxies trusted for clients' addresses; in production by default those on the same host."""
+        """Return the proxies that may state clients' addresses. In production the default is those on the same host."""
         given = self.trusted_proxies or (["127.0.0.0/8", "::1"] if self.is_production else [])
         return tuple(ip_network(text, strict=False) for text in given if text != "none")
 
     @property
     def webhook_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
-        """Return networks allowed for webhooks in addition to the public internet."""
+        """Return networks that webhooks may be in, in addition to the public internet."""
         return tuple(ip_network(text, strict=False) for text in self.webhook_addresses if text != "none")
 
     @property
@@ -494,7 +504,7 @@ class Environment(BaseSettings):
 
     @property
     def is_demo(self) -> bool:
-        """Return whether one-click sign-in is on; set by `manage.py up`."""
+        """Return whether one-click sign-in is on. `manage.py up` sets it."""
         return bool(self.demo) and not self.is_production
 
     @property
@@ -516,7 +526,7 @@ def load() -> Environment:
     folder = os.environ.get(SETTINGS_DIR)
     try:
         with warnings.catch_warnings():
-            # For a file that can't be read: a missing secret must not become a default.
+            # The file can't be read. A missing secret must not be replaced by a default.
             warnings.simplefilter("error", UserWarning)
             return Environment(_secrets_dir=folder)
     except ValidationError as error:
@@ -526,7 +536,7 @@ def load() -> Environment:
 
 
 def unread() -> list[str]:
-    """Return a line for each variable or settings file with our prefix that nothing reads: typos would be unnoticed."""
+    """Return a line for each variable or settings file with our prefix that nothing reads, to reveal typos."""
     known = {str(field.validation_alias) for field in Environment.model_fields.values()}
     # `up` marks its processes (child_processes.MARKER); tests have their own prefix.
     folder = os.environ.get(SETTINGS_DIR)
@@ -553,7 +563,7 @@ def _in_one_line(error: ValidationError) -> str:
 
 
 def _wanted(name: str, problem: str) -> str:
-    """Return what a variable that holds a number or a switch may be; empty for other variables."""
+    """Return which values a number or switch accepts; empty for other variables."""
     if problem == "bool_parsing":
         return "must be 1 or 0"
     for field in Environment.model_fields.values():
@@ -565,10 +575,10 @@ def _wanted(name: str, problem: str) -> str:
 
 
 def ensure_directory(path: Path, mode: int = 0o700) -> Path:
-    """Create `path` with `mode` if missing. An existing directory keeps its mode."""
+    """Create `path` with `mode` if it is missing. An existing directory keeps its mode."""
     try:
         path.mkdir(mode=mode, parents=True)
-        # mkdir(2) applies the umask: a strict one would lock the server's account out of 0755.
+        # mkdir(2) applies the umask. A strict umask would keep the server's account out of a 0755 directory.
         path.chmod(mode)
     except FileExistsError:
         if not path.is_dir():
@@ -579,9 +589,11 @@ def ensure_directory(path: Path, mode: int = 0o700) -> Path:
 
 
 def kept_secret(path: Path, *, size: int = 48, make: Callable[[int], str] = secrets.token_urlsafe) -> str:
-    """Return the secret kept in `path` (0600), created from `size` random bytes on first use. Raises
-    EnvironmentProblem. For concurrent starts, the complete file appears by link(2), and the losers read the
-    winner's."""
+    """Return the secret kept in `path` (0600), created from `size` random bytes on first use.
+
+    If processes start at the same time, link(2) publishes one complete file, and the others read that one. Raises
+    EnvironmentProblem.
+    """
     try:
         return path.read_text().strip()
     except FileNotFoundError:
@@ -606,7 +618,7 @@ def kept_secret(path: Path, *, size: int = 48, make: Callable[[int], str] = secr
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a new file with mode 0600 durably; never replaces one."""
+    """Write a new file durably with mode 0600. Never replaces an existing one."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(text)

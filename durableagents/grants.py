@@ -1,5 +1,7 @@
-"""Grants of the runtime role, renewed after every migration, so that neither bugs nor injected SQL can rewrite history.
-For PostgreSQL 15 and later."""
+"""Grant the runtime role its rights after every migration, so that neither bugs nor injected SQL can rewrite history.
+
+Needs PostgreSQL 15 or later.
+"""
 
 # The owner role owns every table and is used for migrations only. The runtime role owns nothing: it reads and inserts
 # everywhere, updates and deletes only where rows may change, and can't truncate or alter tables.
@@ -14,7 +16,7 @@ from django.conf import settings
 from django.db import connections
 from psycopg import sql
 
-# Facts: rows are only added.
+# Tables of facts, whose rows are only added.
 APPEND_ONLY = frozenset(
     {
         "ledger_event",
@@ -30,11 +32,11 @@ APPEND_ONLY = frozenset(
         "runs_policyrevision",
         "durableagents_masterkey",
         "durableagents_document",
-        "django_admin_log",  # who changed what under /admin/
+        "django_admin_log",  # Django's log of changes under /admin/.
     }
 )
-# Rows change but stay: no part of a run may vanish without a trace. Only the owner deletes runs. These columns never
-# change. (Approvals' frozen columns are protected by a trigger, even from the owner.)
+# Tables whose rows change but stay: no part of a run may vanish without a trace, and only the owner deletes runs. The
+# columns named here never change. (Frozen columns of approvals are protected by a trigger, even from the owner.)
 FROZEN = {
     "ledger_head": {"run_id"},
     "ledger_rowcode": {"table_name", "key"},
@@ -97,29 +99,29 @@ FROZEN = {
     },
     "runs_agentversion": {"graph_id", "first_used_at"},
 }
-# The runtime role reads these; only the owner writes.
+# Tables that the runtime role reads and only the owner writes.
 READ_ONLY = frozenset(
     {
         "django_migrations",
         "django_content_type",
         "auth_permission",
         "ledger_definition",
-        "runs_runtag",  # written by a trigger as the owner
-        "approvals_seat",  # likewise
+        "runs_runtag",  # a trigger writes it as the owner
+        "approvals_seat",  # a trigger writes it as the owner
         "ledger_accountrecord",
         "ledger_register",
-        "durableagents_endedsession",  # likewise
+        "durableagents_endedsession",  # a trigger writes it as the owner
     }
 )
 
 
 def append_only() -> frozenset[str]:
-    """Return all append-only tables; an app outside the core names its own in its config's `append_only_tables`."""
+    """Return all append-only tables. Apps outside the core name theirs in `append_only_tables` of their AppConfig."""
     return APPEND_ONLY.union(*(getattr(app, "append_only_tables", ()) for app in apps.get_app_configs()))
 
 
 def frozen() -> dict[str, set[str]]:
-    """Return the columns that never change, by table; an app names its own in its config's `frozen_columns`."""
+    """Return the columns that never change, by table. Apps name theirs in `frozen_columns` of their AppConfig."""
     found = dict(FROZEN)
     for app in apps.get_app_configs():
         found.update(getattr(app, "frozen_columns", {}))
@@ -127,12 +129,12 @@ def frozen() -> dict[str, set[str]]:
 
 
 def read_only() -> frozenset[str]:
-    """Return all tables that only the owner writes; an app names its own in its config's `read_only_tables`."""
+    """Return all tables that only the owner writes. Apps name theirs in `read_only_tables` of their AppConfig."""
     return READ_ONLY.union(*(getattr(app, "read_only_tables", ()) for app in apps.get_app_configs()))
 
 
 def grant_after_migrate(sender: AppConfig, using: str, **_: Any) -> None:
-    """Grant, as a post_migrate receiver of one app, so once per `migrate`."""
+    """Grant the rights. A post_migrate receiver of one app only, so it runs once per `migrate`."""
     role = settings.DURABLEAGENTS_RUNTIME_ROLE
     connection = connections[using]
     if role is None or connection.vendor != "postgresql":
@@ -143,7 +145,7 @@ def grant_after_migrate(sender: AppConfig, using: str, **_: Any) -> None:
         if current == role or not exists:
             return
         for statement in statements(role):
-            # Composed with quoted identifiers; Django's cursor needs the final text.
+            # Statements are composed with quoted identifiers, but Django's cursor needs the final text.
             cursor.execute(statement.as_string(cursor.connection))
 
 
@@ -182,7 +184,7 @@ _GRANTS = """
 
 
 def statements(role: str) -> list[sql.Composed]:
-    """Return all grants from scratch, so that a table that became append-only loses old ones."""
+    """Return all grants from scratch, so that a table that became append-only loses its old grants."""
     to = sql.Identifier(role)
     plain = sql.SQL(_GRANTS)
     body = plain.format(

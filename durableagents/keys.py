@@ -1,5 +1,7 @@
-"""Check that the master key is the one this database was used with: recorded digests and encrypted secrets depend on
-it, so a process with another key must not start."""
+"""Check that the master key is the one this database was used with.
+
+Recorded digests and encrypted secrets depend on it, so a process with another key must not start.
+"""
 
 # The database has a proof of the key from a random salt, made at first use; it reveals nothing of the 256 random bits.
 
@@ -25,7 +27,7 @@ _STORED = "SELECT salt, proof FROM durableagents_masterkey"
 _STORE = """
 INSERT INTO durableagents_masterkey (id, salt, proof, stored_at) VALUES (1, %s, %s, clock_timestamp())
 ON CONFLICT (id) DO NOTHING"""
-# Older evidence than the stored proof: recorded digests of arguments.
+# Recorded digests of arguments. They prove the key even in databases older than the stored proof.
 _WITNESSES = """
 SELECT e.clear, e.sealed FROM (SELECT id FROM runs_run ORDER BY created_at DESC LIMIT 200) AS r
 CROSS JOIN LATERAL (
@@ -35,7 +37,10 @@ LIMIT 5"""
 
 
 def refusal() -> str | None:
-    """Return why this process must not serve with its key, in one line, or None. Raises django.db.Error if unknown."""
+    """Return in one line why this process must not serve with its key; None if it may.
+
+    Raises django.db.Error if unknown.
+    """
     path = Path(settings.DURABLEAGENTS_MASTER_KEY_FILE)
     try:
         key = path.read_bytes().strip()
@@ -59,7 +64,10 @@ def _refused(path: Path) -> str:
 
 
 def _fits(key: bytes) -> bool:
-    """Compare the key with the stored proof; the first process stores it, if the record doesn't contradict the key."""
+    """Return whether the key matches the stored proof.
+
+    The first process stores the proof, unless recorded calls contradict the key.
+    """
     with connection.cursor() as cursor:
         cursor.execute(_IS_MIGRATED)
         if not cursor.fetchone()[0]:
@@ -79,13 +87,13 @@ def _fits(key: bytes) -> bool:
 
 
 def _agrees(hasher: Hasher, rows: list[tuple[bytes, bytes]]) -> bool:
-    """Return whether recorded calls have their digests under this key; true without any."""
+    """Return whether recorded calls have their digests under this key; True if there are none."""
     fits = []
     for clear, packed in rows:
         metadata = json.loads(bytes(clear))
         try:
             arguments = (unpack(packed) or {}).get("arguments")
-        except ValueError:  # encrypted under another key
+        except ValueError:  # the arguments are encrypted under another key
             fits.append(False)
             continue
         fits.append(hasher({"tool": metadata["tool"], "arguments": arguments}) == metadata["requested_hash"])

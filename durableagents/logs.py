@@ -1,4 +1,4 @@
-"""Log format: one record per line on stderr, followed by a traceback if any."""
+"""Log formats. A record is one line on stderr, followed by a traceback if there is one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ledger.redacted import masked_text
 
 
 class NotReadyIsAnAnswer(logging.Filter):
-    """Drops Django's error line for a 503 of /readyz, which is polled."""
+    """Drops the error line that Django logs for a 503 of /readyz, which is polled."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         request = getattr(record, "request", None)
@@ -22,7 +22,7 @@ class NotReadyIsAnAnswer(logging.Filter):
 
 
 class OutagesAreSaidElsewhere(logging.Filter):
-    """Drops Django's tracebacks during an outage: `problems` logs one line for all."""
+    """Drops Django's tracebacks during an outage, because `problems` logs one line for all of them."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         from ledger.errors import Busy
@@ -33,8 +33,11 @@ class OutagesAreSaidElsewhere(logging.Filter):
 
 
 class LinksStaySecret(logging.Filter):
-    """Removes one-time links (set-up, invitation, reset), callback tokens and idempotency keys from log messages, such
-    as Django's error lines, and the last two from tracebacks."""
+    """Removes secrets from log messages and tracebacks.
+
+    Messages (such as Django's error lines) lose one-time links (set-up, invitation, reset), callback tokens and
+    idempotency keys; tracebacks lose the last two.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
         message = record.getMessage()
@@ -49,12 +52,12 @@ _LINK = re.compile(r"/(setup|invited|reset)/[^\s'\"<>]+")
 
 
 def without_secrets(text: str) -> str:
-    """Return text without the secrets of one-time links, and with masked idempotency keys and callback addresses."""
+    """Return the text without secrets of one-time links, and with idempotency keys and callback addresses masked."""
     return masked_text(_LINK.sub(r"/\1/…", text))
 
 
 class Context(logging.Filter):
-    """Adds to each record the run and request that it belongs to, as `record.context`."""
+    """Adds the run and request of each record to it, as `record.context`."""
 
     _RUN = re.compile(r"\brun ([0-9a-f]{8}-[0-9a-f-]{27})\b")
 
@@ -73,8 +76,11 @@ class Context(logging.Filter):
 
 
 class OneLine(logging.Formatter):
-    """`2026-01-31T12:00:00.123Z INFO 4711 runs.workers.run_loop claimed 3 runs` Newlines in a message (it may quote an
-    agent) are escaped, so that no record can pose as two. Tracebacks keep theirs."""
+    """Format a record as one line: `2026-01-31T12:00:00.123Z INFO 4711 runs.workers.run_loop claimed 3 runs`
+
+    Newlines in a message (it may quote an agent) are escaped, so that no record can be mistaken for two. Tracebacks
+    keep their newlines.
+    """
 
     converter = staticmethod(time.gmtime)  # type: ignore[assignment]
     default_time_format = "%Y-%m-%dT%H:%M:%S"
@@ -90,7 +96,10 @@ class OneLine(logging.Formatter):
 
 
 class OneObject(OneLine):
-    """One JSON object per line, in ASCII, with the traceback as a member. Standard members can't be replaced."""
+    """Format a record as one JSON object in ASCII, with the traceback as a member.
+
+    Extra fields can't replace standard members.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         fields: dict[str, Any] = dict(getattr(record, "fields", {})) | {

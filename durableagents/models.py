@@ -1,4 +1,4 @@
-"""Rows of API keys, own tags, ended sessions and throttling."""
+"""Models of API keys, own tags, master keys, throttling and ended sessions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.db import models
 class ApiKey(models.Model):
     """A bearer token of one user. Only its digest is stored; `prefix` lets people recognise it."""
 
-    # The token itself, only on the object just issued.
+    # The token itself, which only the object of a key just issued has.
     shown_once: str = ""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_keys")
@@ -28,7 +28,7 @@ class ApiKey(models.Model):
     )
 
     class Meta:
-        # Lets an account or role issue own keys.
+        # This permission lets an account or role issue own keys.
         permissions = [("issue_own_key", "Can issue API keys to themselves")]
 
     def __str__(self) -> str:
@@ -36,7 +36,10 @@ class ApiKey(models.Model):
 
 
 class OwnTag(models.Model):
-    """An own tag: the account sees the runs that carry it. A row is given once, taken once, and stays."""
+    """An own tag, by which an account sees the runs that carry it.
+
+    A row is given once, taken once, and never deleted.
+    """
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="own_tags")
     tag = models.CharField(max_length=200, help_text="As runs carry it: late, or tenant:acme.")
@@ -46,7 +49,8 @@ class OwnTag(models.Model):
     taken_for = models.TextField("reason to take it", max_length=2000, blank=True, default="", db_default="")
 
     class Meta:
-        # Lets an account or role read all payloads. An account's own runs need no right (ledger/web/seeing).
+        # This permission lets an account or role read all payloads. Payloads of an account's own runs need no
+        # permission (ledger/web/seeing).
         permissions = [("read_payloads", "Can read the payloads of runs")]
         constraints = [
             models.UniqueConstraint(
@@ -66,7 +70,7 @@ class OwnTag(models.Model):
 
 
 class MasterKey(models.Model):
-    """The one row that shows whether a master key is this database's. See keys.py."""
+    """The single row that proves which master key belongs to this database. See keys.py."""
 
     id = models.SmallIntegerField(primary_key=True)
     salt = models.BinaryField(max_length=16)
@@ -81,7 +85,7 @@ class MasterKey(models.Model):
 
 
 class Attempts(models.Model):
-    """The used part of an allowance, which is full again at `until`. See throttle.py; the table is unlogged."""
+    """How much of an allowance is used: it is full again at `until`. See throttle.py. The table is unlogged."""
 
     key = models.BinaryField(max_length=32, primary_key=True)
     until = models.DateTimeField()
@@ -91,7 +95,10 @@ class Attempts(models.Model):
 
 
 class EndedSession(models.Model):
-    """An ended session, kept for a day, longer than it could have lasted. Written by a trigger."""
+    """An ended session.
+
+    A trigger writes the row, which is kept for a day, longer than the session could have lasted.
+    """
 
     session_key = models.TextField(primary_key=True)
     ended_at = models.DateTimeField()

@@ -10,14 +10,16 @@ from typing import Any
 from django.core.files import File
 from django.core.files.storage import Storage
 
-# Answers of S3 to a conditional write: there is an object, or another write of it is under way.
+# S3's error codes for a conditional write whose object exists or is just being written.
 _EXISTS = frozenset({"PreconditionFailed", "ConditionalRequestConflict"})
 _MISSING = frozenset({"NoSuchKey", "404"})
 
 
 def create(storage: Storage, name: str, content: bytes) -> None:
-    """Create an object. S3 itself refuses to overwrite one; other storages are asked before. Raises FileExistsError,
-    and what the storage raises."""
+    """Create an object. Raises FileExistsError, and what the storage raises.
+
+    S3 itself refuses to overwrite an object; other storages are asked first whether it exists.
+    """
     if (client := _client_of(storage)) is not None:
         wanted = {**storage.get_object_parameters(name), "IfNoneMatch": "*"}  # type: ignore[attr-defined]
         try:
@@ -36,8 +38,10 @@ def create(storage: Storage, name: str, content: bytes) -> None:
 
 
 def read(storage: Storage, name: str, most: int = -1) -> bytes:
-    """Return an object's content, or its first `most` bytes, in one request to S3. Raises FileNotFoundError, and what
-    the storage raises."""
+    """Return an object's content, or its first `most` bytes; from S3 in one request.
+
+    Raises FileNotFoundError, and what the storage raises.
+    """
     if (client := _client_of(storage)) is None:
         with storage.open(name) as file:
             return bytes(file.read() if most < 0 else file.read(most))
@@ -52,8 +56,9 @@ def read(storage: Storage, name: str, most: int = -1) -> bytes:
 
 
 def _client_of(storage: Storage) -> Any:
-    """Return the client of a storage in S3; None for others."""
-    module = sys.modules.get("storages.backends.s3")  # loaded, if the storage is one: it takes long to load
+    """Return the client of a storage in S3; None for other storages."""
+    # The module is loaded if the storage is in S3. Importing it takes long, so it isn't imported here.
+    module = sys.modules.get("storages.backends.s3")
     return storage.connection.meta.client if module and isinstance(storage, module.S3Storage) else None
 
 

@@ -1,4 +1,4 @@
-"""The API's OpenAPI 3.1 description, generated from the views."""
+"""Generate the API's OpenAPI 3.1 description from the views."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rest_framework.response import Response
 from ledger.web.api_base import READ, ApiView, described
 from ledger.web.shapes import Page
 
-# Component names of models whose class name is used in several modules.
+# Component names for models whose class name several modules use.
 _NAMES = {
     "approvals.api.queues.LimitRow": "QueueLimitRow",
     "durableagents.contrib.casework.common.AnswerBody": "InquiryAnswerBody",
@@ -30,7 +30,7 @@ _NAMES = {
     "runs.models.run.State": "RunState",
 }
 
-# Operation ids of acts whose address says what is acted on, not what is done.
+# Operation ids of acts whose address names only the object, not the action.
 _OPERATIONS = {
     "api_schema_retrieve": "schema_retrieve",
     "agents_migrations": "agents_migrate",
@@ -49,7 +49,7 @@ _OPERATIONS = {
     "runs_priority": "runs_priority_set",
 }
 
-# Parameters in addresses, by name, or by the preceding part of the address and the name.
+# Descriptions of parameters in addresses, by name, or by the preceding part of the address and the name.
 _IN_PATH = {
     "absence_id": "Id of the absence.",
     "agents/name": "Name of the agent.",
@@ -92,7 +92,7 @@ _IN_PATH = {
 
 
 class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """The security scheme of API keys."""
+    """Describes the security scheme of API keys."""
 
     target_class = "durableagents.identity.auth.ApiKeyAuthentication"
     name = "key"
@@ -102,7 +102,7 @@ class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call
 
 
 class SessionScheme(Session):
-    """The security scheme of browser sessions."""
+    """Describes the security scheme of browser sessions."""
 
     target_class = "durableagents.identity.auth.HeaderSession"
 
@@ -121,7 +121,7 @@ class ComponentNames:
         self._classes: dict[str, str] = {}
 
     def name_of(self, path: str) -> str:
-        """Return the name of the class at a dotted path, including enclosing classes. Raises DuplicateName."""
+        """Return the component name for a dotted path of a class, including enclosing classes. Raises DuplicateName."""
         name = _NAMES.get(path) or "".join(part for part in path.split(".") if part[:1].isupper())
         if (other := self._classes.setdefault(name, path)) != path:
             raise DuplicateName(name, other, path)
@@ -132,7 +132,7 @@ _names = ComponentNames()
 
 
 class JsonSchema(GenerateJsonSchema):
-    """Pydantic's schemas with this description's component names."""
+    """Generates pydantic's schemas with the component names of this description."""
 
     def get_defs_ref(self, core_mode_ref: Any) -> DefsRef:
         ref = super().get_defs_ref(core_mode_ref)
@@ -142,7 +142,7 @@ class JsonSchema(GenerateJsonSchema):
 
 
 class ModelExtension(PydanticExtension):
-    """Makes components of models: drf-spectacular itself names them by the class alone."""
+    """Describes pydantic models as components. drf-spectacular itself would name them by the class alone."""
 
     target_class = "pydantic.BaseModel"
     match_subclasses = True
@@ -162,27 +162,30 @@ class ModelExtension(PydanticExtension):
                     name=name, type=ResolvedComponent.SCHEMA, object=name, schema=schema | {"title": name}
                 )
             )
-        # Generators name classes by the title, so it must be unique too.
+        # Client generators name classes by the title, so it must be unique too.
         return json_schema | {"title": _names.name_of(f"{self.target.__module__}.{self.target.__qualname__}")}
 
 
 class Operations(AutoSchema):
-    """Operations with a summary per action; those that return a page are lists, whatever their path."""
+    """Describes operations. Each action has its own summary, and those that return a page are lists."""
 
     def get_summary(self) -> str | None:
-        """Return the summary for the view's action; `described` overrides this for methods with a single one."""
+        """Return the summary for the view's action. Methods with a single action override it by `described`."""
         view: Any = self.view
         summaries: dict[str, str] = getattr(view, self.method.lower()).summaries
         return summaries[view.action]
 
     def get_description(self) -> str:  # type: ignore[override]
-        """Return the description for the view's action, the method or the view."""
+        """Return the description of the view's action, of the method, or of the view."""
         method = getattr(self.view, self.method.lower())
         text: str = method.about.get(getattr(self.view, "action", "")) or get_doc(method) or get_doc(type(self.view))
         return text
 
     def get_operation_id(self) -> str:
-        """Return `runs_list`, `runs_retrieve`, `runs_create`; for an act its name, such as `runs_pause`."""
+        """Return the operation's id:
+
+        `runs_list`, `runs_retrieve`, `runs_create`; for an act its name (`runs_pause`).
+        """
         name: str = super().get_operation_id()
         if self.method != "POST":
             return _OPERATIONS.get(name, name)
@@ -202,7 +205,10 @@ class Operations(AutoSchema):
         return parameters
 
     def _is_list_view(self, serializer: Any = None) -> bool:
-        """Return whether the operation is a list. With a `serializer` it describes the answer, not an array."""
+        """Return whether the operation is a list.
+
+        If the view has a `serializer`, that describes the answer, which is no array.
+        """
         if serializer is not None:
             return False
         answers = self.get_response_serializers()
@@ -211,7 +217,7 @@ class Operations(AutoSchema):
 
 
 class Schema(ApiView):
-    """This document."""
+    """Serves this document."""
 
     roles = READ
 
@@ -222,5 +228,5 @@ class Schema(ApiView):
 
 @cache
 def description() -> dict[str, Any]:
-    """Return the document, cached: it can't change."""
+    """Return the document. It can't change while the process runs, so it is cached."""
     return SchemaGenerator().get_schema(request=None, public=True)

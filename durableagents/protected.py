@@ -1,4 +1,4 @@
-"""Registers API keys and own tags as protected rows: see ledger/protected.py."""
+"""Register API keys and own tags as protected rows (see ledger/protected.py)."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 
 class OidcProvider(BaseModel):
-    """Someone who tells us who signs in (OpenID Connect): what `DURABLEAGENTS_OIDC` says of each."""
+    """An OpenID Connect provider, as configured in `DURABLEAGENTS_OIDC`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

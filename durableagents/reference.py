@@ -1,4 +1,4 @@
-"""The API reference page, rendered on the server from the OpenAPI document."""
+"""The page with the API reference, rendered on the server from the OpenAPI document."""
 
 from __future__ import annotations
 

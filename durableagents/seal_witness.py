@@ -1,4 +1,4 @@
-"""Witnesses of seals as the settings name them (durableagents/contrib/seals). Pure."""
+"""Parse the witnesses of seals that the settings name (durableagents/contrib/seals). Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _ALLOWED = re.compile(r"[A-Za-z0-9._~:/?#\[\]@!$&()*+;=%-]{1,1000}")
 
 @dataclass(frozen=True, slots=True)
 class SealWitness:
-    """A file, a storage of STORAGES, or an address with its token's file. `name` is the address without the token."""
+    """A witness: a file, a storage in STORAGES, or an address with the file of its token.
+
+    `name` is the address without the token.
+    """
 
     name: str
     path: Path | None = None
@@ -23,8 +26,10 @@ class SealWitness:
 
 
 def read_witness(text: str) -> SealWitness:
-    """Read `file:///volume/seals.jsonl` or `https://witness.example.org/seals#token=/run/secrets/token`. Raises
-    ValueError."""
+    """Parse `file:///volume/seals.jsonl` or `https://witness.example.org/seals#token=/run/secrets/token`.
+
+    Raises ValueError.
+    """
     wanted = (
         "like file:///volume/seals.jsonl, storage:seals or https://witness.example.org/seals#token=/run/secrets/witness"
     )

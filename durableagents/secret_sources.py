@@ -1,4 +1,7 @@
-"""Sources of keys and secrets outside the database, as settings name them: environment, files, commands, services."""
+"""Read keys and secrets from the sources that the settings name.
+
+These are outside the database: environment, files, commands, services.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +27,12 @@ ENVIRONMENT_PREFIX = "AGENT_SECRET_"
 
 
 class SourceProblem(Exception):
-    """A source can't be read. The text says why, without what it holds."""
+    """A source can't be read. The text gives the reason without revealing the content."""
 
 
 @dataclass(frozen=True, slots=True)
 class SecretSource:
-    """A place where secrets are looked up by name. `label` names it without a command's arguments."""
+    """A source in which secrets are looked up by name. `label` is a name without a command's arguments."""
 
     kind: Literal["env", "file", "command"]
     label: str
@@ -37,7 +40,7 @@ class SecretSource:
     command: str = field(default="", repr=False)
 
     def read(self, name: str) -> bytes | None:
-        """Return a secret's bytes, or None if this source does not have it. Raises SourceProblem."""
+        """Return a secret's bytes, or None if this source doesn't have it. Raises SourceProblem."""
         if self.kind == "env":
             text = os.environ.get(variable_of(name))
             return None if text is None else os.fsencode(text)
@@ -50,13 +53,15 @@ class SecretSource:
 
 
 def variable_of(name: str) -> str:
-    """Return the environment variable of a secret."""
+    """Return the name of the environment variable for a secret."""
     return ENVIRONMENT_PREFIX + name.upper().replace("-", "_").replace(".", "_")
 
 
 def read_source(text: str) -> SecretSource:
-    """Read `env`, `file:/run/secrets` or `command:/usr/local/bin/get-secret`. Raises ValueError without the text,
-    which may hold a secret."""
+    """Parse `env`, `file:/run/secrets` or `command:/usr/local/bin/get-secret`. Raises ValueError.
+
+    The error doesn't quote the text, which may hold a secret.
+    """
     kind, _, where = text.partition(":")
     if text == "env":
         return SecretSource("env", "env")
@@ -68,9 +73,9 @@ def read_source(text: str) -> SecretSource:
 
 
 def read_file(path: Path, most: int = MAX_BYTES) -> bytes | None:
-    """Return a regular file's bytes, or None if there is no such file. Raises SourceProblem."""
+    """Return a regular file's bytes, or None if the file doesn't exist. Raises SourceProblem."""
     try:
-        # Opening a pipe for reading would wait for a writer.
+        # Opening a pipe for reading would block until somebody writes to it.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
@@ -90,8 +95,11 @@ def read_file(path: Path, most: int = MAX_BYTES) -> bytes | None:
 
 
 def post(url: str, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
-    """Return status and body of a service's answer. Follows no redirect, uses no proxy, and ends after five seconds,
-    however slowly the service looks up, connects or answers. Raises SourceProblem."""
+    """Post to a service and return the status and body of its answer. Raises SourceProblem.
+
+    Follows no redirect and uses no proxy. Ends after five seconds, however slowly the service looks up, connects or
+    answers.
+    """
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = kind(parts.hostname or "", parts.port, timeout=COMMAND_SECONDS)
@@ -104,7 +112,7 @@ def post(url: str, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
             answer = connection.getresponse()
             outcome.append((answer.status, answer.read(MAX_BYTES + 1)))
         except TimeoutError:
-            pass  # as if it went on
+            pass  # The caller reports a missing outcome as a timeout.
         except (OSError, http.client.HTTPException, ValueError) as error:
             outcome.append(f"can't be reached: {type(error).__name__}: {error}"[:300])
         finally:
@@ -116,7 +124,7 @@ def post(url: str, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
     if not outcome:
         if (wire := connection.sock) is not None:
             with suppress(OSError):
-                socket.socket.shutdown(wire, socket.SHUT_RDWR)  # ends the thread
+                socket.socket.shutdown(wire, socket.SHUT_RDWR)  # makes the thread end
         raise SourceProblem(f"gave no answer within {COMMAND_SECONDS:g} s")
     found = outcome[0]
     if isinstance(found, str):
@@ -127,8 +135,11 @@ def post(url: str, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
 
 
 def run_command(command: str, *more: str, is_quoted: bool = False) -> bytes:
-    """Return the output of a command with `more` arguments. No shell runs it, and it is ended with its children after
-    five seconds. Raises SourceProblem, which quotes the last line of its errors only if `is_quoted`."""
+    """Run a command with the `more` arguments, without a shell, and return its output. Raises SourceProblem.
+
+    The command and its children are ended after five seconds. The error quotes the last line of its error output only
+    if `is_quoted`.
+    """
     deadline = time.monotonic() + COMMAND_SECONDS
     try:
         words = [*shlex.split(command), *more]
@@ -155,7 +166,10 @@ def run_command(command: str, *more: str, is_quoted: bool = False) -> bytes:
 
 
 def _read(process: Popen[bytes], deadline: float) -> tuple[bytes, bytes]:
-    """Return output and errors once both are closed. Raises TimeoutError, or SourceProblem for endless output."""
+    """Return output and error output once both are closed.
+
+    Raises TimeoutError, or SourceProblem if there is too much.
+    """
     found = {pipe.fileno(): bytearray() for pipe in (process.stdout, process.stderr) if pipe is not None}
     with selectors.DefaultSelector() as selector:
         for descriptor in found:
@@ -181,6 +195,6 @@ def _end(process: Popen[bytes]) -> None:
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
-        pass  # it has ended
+        pass  # it has already ended
     except PermissionError:
         process.kill()

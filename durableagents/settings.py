@@ -1,4 +1,4 @@
-"""Django's settings. Values that differ between installations come from env.py."""
+"""Django's settings. Settings that differ between installations come from env.py."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from csp.constants import NONE, SELF
 from durableagents import databases, env
 from durableagents.demo import registration as demo
 
-# What Django loads is permanent. Not collecting it repeatedly saves a quarter of the start-up time;
-# durableagents/apps.py, loaded last, re-enables the collector.
+# What Django loads is never freed. Disabling garbage collection meanwhile saves a quarter of the start-up time.
+# durableagents/apps.py, loaded last, enables it again.
 gc.disable()
 
 DURABLEAGENTS = env.load()
@@ -19,17 +19,17 @@ _PRODUCTION = DURABLEAGENTS.is_production
 
 # --- secrets: generated once, kept in the data folder, never in the code ---------------------
 SECRET_KEY = DURABLEAGENTS.secret_key or env.kept_secret(DURABLEAGENTS.data / "secret_key")
-# 32 random bytes, base64url without padding: encrypts the secret store of tools.
+# 32 random bytes as base64url without padding, which encrypt the secret store of tools.
 DURABLEAGENTS_MASTER_KEY_FILE = DURABLEAGENTS.data / "master.key"
 env.kept_secret(DURABLEAGENTS_MASTER_KEY_FILE, size=32)
 
 # --- agents, queues, people: what the demo registers, and what the installation has of its own ---
-# Its agents are not part of a production installation. Its queues are, as long as no others are named there. With
-# DURABLEAGENTS_DEMO=0 there is neither.
+# The demo's agents are not part of a production installation. Its queues are, unless others are configured. With
+# DURABLEAGENTS_DEMO=0 there are neither.
 _HAS_QUEUES = DURABLEAGENTS.demo is not False and not (_PRODUCTION and DURABLEAGENTS.queues)
 DURABLEAGENTS_AGENTS = [*(demo.AGENTS if DURABLEAGENTS.has_demo else ()), *DURABLEAGENTS.agents]
 DURABLEAGENTS_QUEUES = {**(demo.QUEUES if _HAS_QUEUES else {}), **DURABLEAGENTS.queues}
-# Name → role and description: one-click accounts while `is_demo`.
+# Name → role and description of the one-click accounts, which exist while `is_demo`.
 DURABLEAGENTS_PEOPLE = demo.PEOPLE
 
 # --- what is installed -----------------------------------------------------------------------
@@ -50,7 +50,8 @@ INSTALLED_APPS = [
     "ledger",
     "runs",
     "approvals",
-    # Of django-allauth tables and parts; no URLs, pages or middleware. See durableagents/contrib/accounts/README.md.
+    # Only tables and parts of django-allauth are used; no URLs, pages or middleware. See
+    # durableagents/contrib/accounts/README.md.
     "durableagents.contrib.accounts.apps.AccountParts",
     "durableagents.contrib.accounts.apps.FactorParts",
     "durableagents.contrib.accounts.apps.ProviderParts",
@@ -123,7 +124,7 @@ TEMPLATES = [
 
 # --- database --------------------------------------------------------------------------------
 DATABASES = databases.django_databases(DURABLEAGENTS)
-# The role that grants.py grants to after each migration; None: one role does both (with a warning).
+# The role that grants.py grants to after each migration. None: a single role does everything (with a warning).
 DURABLEAGENTS_RUNTIME_ROLE = databases.runtime_role(DURABLEAGENTS)
 
 # --- the web ---------------------------------------------------------------------------------
@@ -142,9 +143,9 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
     {"NAME": "durableagents.identity.password_check.NotRepeated"},
 ]
-# Mailed or handed over by an administrator: long enough for that, and used once.
+# The link is mailed or handed over by an administrator, which takes time. It can be used once.
 PASSWORD_RESET_TIMEOUT = 4 * 3600
-# The first is used; hashes of others are renewed when their owner signs in.
+# New hashes use the first. Hashes by others are renewed when their owner signs in.
 PASSWORD_HASHERS = [
     "durableagents.identity.accounts.Argon2",
     "django.contrib.auth.hashers.PBKDF2PasswordHasher",
@@ -153,18 +154,18 @@ PASSWORD_HASHERS = [
 # --- second factor and single sign-on ----------------------------------------------------------
 MFA_ADAPTER = "durableagents.contrib.accounts.sealing.Adapter"
 MFA_TOTP_ISSUER = "Durable Agents"
-MFA_TOTP_TOLERANCE = 1  # clocks may differ by a step of thirty seconds
+MFA_TOTP_TOLERANCE = 1  # clocks may differ by one step of thirty seconds
 SOCIALACCOUNT_ADAPTER = "durableagents.contrib.accounts.oidc.Wire"
 SOCIALACCOUNT_STORE_TOKENS = False
 
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [env.CHECKOUT / "static"]
-# Served from the source folders: `make up` has no build step and no collectstatic.
+# Static files are served from the source folders: `make up` has no build step and no collectstatic.
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_MIMETYPES = {".webmanifest": "application/manifest+json"}
 WHITENOISE_AUTOREFRESH = not _PRODUCTION
 
-# The page's own origin, spelt out because 'self' covers ws: only in newer browsers.
+# The page's own origin is spelt out because 'self' covers ws: only in newer browsers.
 _OWN_SOCKETS = [
     f"{scheme}://{host}:{DURABLEAGENTS.port}" for scheme in ("ws", "wss") for host in ("127.0.0.1", "localhost")
 ]
@@ -186,25 +187,25 @@ SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 
-# The demo uses plain http on loopback; production is behind TLS. Cookies ignore ports, so the name includes it: two
-# installations on one host keep their sessions apart.
+# The demo uses plain http on loopback; production is behind TLS. Cookies ignore ports, so the name includes the port:
+# two installations on one host keep their sessions apart.
 SESSION_COOKIE_NAME = f"durableagents_session_{DURABLEAGENTS.port}"
 CSRF_COOKIE_NAME = f"durableagents_csrf_{DURABLEAGENTS.port}"
 SESSION_ENGINE = "durableagents.identity.people"
-SESSION_COOKIE_AGE = 12 * 3600  # at most; much less when idle, see sessions.py
+SESSION_COOKIE_AGE = 12 * 3600  # maximum; much less without activity, see sessions.py
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_SECURE = _PRODUCTION
 CSRF_COOKIE_SECURE = _PRODUCTION
 SECURE_SSL_REDIRECT = _PRODUCTION
-# Probes and local tools' callbacks come without TLS, and can't follow a redirect with their body.
+# Probes and local tools' callbacks come without TLS. They can't follow a redirect with their body.
 SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$", r"^api/v1/callbacks/"]
 SECURE_HSTS_SECONDS = 31_536_000 if _PRODUCTION else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = _PRODUCTION
 SECURE_HSTS_PRELOAD = _PRODUCTION
-# No SECURE_PROXY_SSL_HEADER: `proxies.py` takes the scheme from trusted proxies only. Larger bodies are refused
-# before parsing; server/limits.py bounds those of starts.
+# There is no SECURE_PROXY_SSL_HEADER, because `proxies.py` takes the scheme from trusted proxies only. Bodies larger
+# than these are refused before parsing; server/limits.py limits those of starts.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2_621_440
 
 REST_FRAMEWORK = {
@@ -219,13 +220,13 @@ REST_FRAMEWORK = {
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }
 SPECTACULAR_SETTINGS = {
-    # Choices stay inline: the hook would name them by field and merge equal names.
+    # Choices stay inline, because the hook would name them by field and merge equal names.
     "POSTPROCESSING_HOOKS": [],
     "TITLE": "Durable Agents",
     "DESCRIPTION": "Start and control runs, decide approvals, and settle unknown outcomes.",
     "VERSION": "1",
     "SERVE_INCLUDE_SCHEMA": False,
-    # The schema page may load nothing from elsewhere (see the content security policy).
+    # The schema page may load nothing from other sites (see the content security policy).
     "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
     "OAS_VERSION": "3.1.0",
     "SCHEMA_PATH_PREFIX": "/api/v[0-9]+",
@@ -246,11 +247,11 @@ EMAIL_USE_TLS = DURABLEAGENTS.mail.get("EMAIL_USE_TLS", False)
 EMAIL_USE_SSL = DURABLEAGENTS.mail.get("EMAIL_USE_SSL", False)
 
 # --- the queue -------------------------------------------------------------------------------
-# One worker process per cluster, many runs in it; the supervisor runs several clusters. The
-# settings that look extreme each switch off a way in which django-q2 ends or repeats our work:
-# its recycling ends a worker with all its runs, its timeout kills one, its retry runs a task
-# twice, its prefetch hands tasks to a process that may be dead. Leases decide, not the queue.
-# No timeout is meant (see above); django-q2 warns about it on every import.
+# Each cluster has one worker process with many runs in it; the supervisor runs several clusters. The settings that look
+# extreme each switch off a way in which django-q2 ends or repeats our work: its recycling ends a worker with all its
+# runs, its timeout kills one, its retry runs a task twice, its prefetch hands tasks to a process that may be dead.
+# Leases decide which worker has a run, not the queue. The missing timeout is intended; django-q2 warns about it on
+# every import.
 warnings.filterwarnings("ignore", message="Retry and timeout are misconfigured")
 Q_CLUSTER = {
     "name": "durableagents",
@@ -298,19 +299,19 @@ LOGGING = {
     },
     "root": {"handlers": ["stderr"], "level": DURABLEAGENTS.log_level},
     "loggers": {
-        # A 4xx is the caller's mistake and answered with details; only 5xx is ours to log.
+        # A 4xx is the caller's mistake and is answered with details, so only 5xx is logged.
         "django.request": {"level": "ERROR", "filters": ["not_ready_is_an_answer", "outages_are_said_elsewhere"]},
-        # Unreadable requests are answered with 400 or 413; a traceback would help only the sender.
+        # Unreadable requests are answered with 400 or 413. A traceback in the log would help nobody.
         **{
             f"django.security.{unreadable}": {"level": "CRITICAL"}
             for unreadable in ("DisallowedHost", "RequestDataTooBig", "TooManyFieldsSent", "TooManyFilesSent")
         },
-        # Invalid HTTP is answered; a line each would let anybody fill the disk.
+        # Invalid HTTP is answered. A log line for each would let anybody fill the disk.
         "durableagents.server.bounded_protocols": {"level": "ERROR"},
-        "opentelemetry": {"level": "CRITICAL"},  # durableagents/contrib/tracing says when the collector is away
+        "opentelemetry": {"level": "CRITICAL"},  # durableagents/contrib/tracing itself logs when the collector is away
         "httpx": {"level": "WARNING"},
         "httpx2": {"level": "WARNING"},
-        "fido2": {"level": "WARNING"},  # it logs each new passkey
+        "fido2": {"level": "WARNING"},  # it would log each new passkey
         "asyncio": {"level": "WARNING"},
     },
 }

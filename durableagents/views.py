@@ -27,18 +27,18 @@ from runs import features
 from runs.engine.agents import registry
 from runs.queries import run_list
 
-MAX_SHOWN = 8  # of each kind that needs a person; their own pages have all
+MAX_SHOWN = 8  # of each kind of work that needs a person; the kinds' own pages show all of it
 LAST = 10
 
 
 class Overview(SharedPage):
-    """Work for people first, then the state of things."""
+    """The overview: first the work that needs people, then the state of the installation."""
 
     template = "overview.html"
     section = "overview"
 
     def refuse(self, request: HttpRequest) -> HttpResponse:
-        """Redirect administrators without role to a page of theirs, if an app has one, instead of refusing."""
+        """Redirect administrators without a role to a page that an app offers them, instead of refusing."""
         pages = navigation.pages_on("overview", frozenset(), is_admin=bool(request.user.is_superuser))
         return redirect(pages[0].view) if pages else super().refuse(request)
 
@@ -63,7 +63,7 @@ class Overview(SharedPage):
 
 
 class SignIn(View):
-    """Sign in by name and password; in the demo also by one click per role."""
+    """Sign in with name and password; in the demo also with one click per role."""
 
     def get(self, request: HttpRequest) -> HttpResponse:
         if request.user.is_authenticated:
@@ -73,7 +73,7 @@ class SignIn(View):
     def post(self, request: HttpRequest) -> HttpResponse:
         name = request.POST.get("username", "").replace("\x00", "")[:150]
         try:
-            # Counted before any lookup or hash: a burst would pass a later count.
+            # The attempt is counted before any lookup or hash. A burst of requests would get past a later count.
             attempt = throttle.attempt(name, request.META.get("REMOTE_ADDR", ""))
             user = authenticate(request, username=name, password=request.POST.get("password", ""))
         except (throttle.TooManyAttempts, Busy) as refusal:
@@ -103,7 +103,7 @@ class SignIn(View):
 
 
 class DemoSignIn(View):
-    """Sign in as one of the demo's people without a password. Does nothing outside the demo."""
+    """Sign in as a person of the demo without a password. Does nothing outside the demo."""
 
     http_method_names = ["post"]
 
@@ -113,12 +113,15 @@ class DemoSignIn(View):
             return redirect("login")
         user = User.objects.get(username=name)
         where = sign_in.proceed(request, user, next_=next_of(request))
-        request.session.pop(PROVED_BY, None)  # the button proves nothing
+        request.session.pop(PROVED_BY, None)  # the button proves nothing about the person
         return redirect(where)
 
 
 class ServiceWorker(View):
-    """The service worker's script, at the root since its scope is what is below it; public, and always revalidated."""
+    """Serve the service worker's script, which is public and always revalidated.
+
+    It is at the root, because a service worker's scope is the part of the site below its address.
+    """
 
     http_method_names = ["get", "head"]
 
@@ -128,7 +131,7 @@ class ServiceWorker(View):
 
 
 class SignOut(View):
-    """End the session; open sockets notice within seconds."""
+    """End the session. Open sockets notice it within seconds."""
 
     http_method_names = ["post"]
 

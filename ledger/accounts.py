@@ -1,6 +1,9 @@
-"""Accounts and roles as protected rows. An account's code also covers its memberships, permissions, tags and what apps
-add (`ledger_account_parts` in SQL), and so their absence. Roles have their own codes: renaming one changes its members'
-rights."""
+"""Register accounts and roles as protected rows.
+
+An account's code also covers its memberships, permissions, tags and what apps add (`ledger_account_parts` in SQL), so
+it also proves that there are no others. Roles have their own codes, because renaming a role changes its members'
+rights.
+"""
 
 from __future__ import annotations
 
@@ -44,6 +47,6 @@ PROOF = RawSQL(f"{ACCOUNT.proof_sql('auth_user')}::text", [], output_field=TextF
 
 
 def is_authentic_account(user: Any) -> bool:
-    """Return whether an account is authentic, by its annotation `proof` or by reading it now."""
+    """Return whether an account is authentic, from its `proof` annotation or else by reading the row."""
     proof = getattr(user, "proof", None)
     return is_authentic_row(ACCOUNT, user.pk) if proof is None else is_authentic(proof)

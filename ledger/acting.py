@@ -1,6 +1,6 @@
-"""Name the actor of account changes to the database, signed for one transaction: any SQL can set the variable."""
+"""Tell the database who changes accounts. The actor is signed for one transaction, as any SQL can set the variable."""
 
-# The code covers `tx`: the transaction's number and the server's start time. The triggers keep it with the record, and
+# The code covers `tx`: the transaction's number and the server's start time. The triggers store it with the record, and
 # verification checks it.
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ledger.codes import row_code
 from ledger.keys import code_key
 
 TABLE = "actor"
-# The actor of changes that the application makes on its own, as the trigger names it.
+# The actor that the trigger names for changes that the application makes on its own.
 DATABASE = "database"
 _SAY = "SELECT set_config('durableagents.actor', %s, true)"
 # The transaction and the server's start, as the trigger computes them: a signature is valid in no other transaction.
@@ -29,7 +29,7 @@ _FORGET = """SELECT set_config('durableagents.actor', '', true)
 
 @contextmanager
 def acting(by: Actor, reason: str = "") -> Iterator[None]:
-    """Record account changes inside the block as this actor's, in one transaction, with the reason if given."""
+    """Attribute account changes inside the block to this actor, in one transaction, with the reason if given."""
     actor = {"by": by.ref, "person": by.person, "auth": by.auth, "address": by.address}
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(_NOW)
@@ -40,7 +40,7 @@ def acting(by: Actor, reason: str = "") -> Iterator[None]:
 
 
 def sign_if_nobody_acts() -> None:
-    """Sign changes that the application makes on its own: at a shell or during setup."""
+    """Sign changes as the application's own (made at a shell or during setup) unless an actor is named."""
     with connection.cursor() as cursor:
         cursor.execute(_NOW)
         before, tx, role = cursor.fetchone()
@@ -50,7 +50,7 @@ def sign_if_nobody_acts() -> None:
 
 
 def end_unnamed_actor() -> None:
-    """Remove the actor that `sign_if_nobody_acts` set. A named actor stays."""
+    """Clear the actor that `sign_if_nobody_acts` set; keep a named actor."""
     with connection.cursor() as cursor:
         cursor.execute(_FORGET, [DATABASE])
 

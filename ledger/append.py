@@ -1,5 +1,8 @@
-"""Append to the journal from services: one call of the append function, in the transaction that changes the state.
-Workers use the step functions in `runs/sql/`, which call the same function; the head's row lock orders all writes."""
+"""Append to the journal from services.
+
+It takes one call of the append function, in the transaction that changes the state. Workers use the step functions in
+`runs/sql/`, which call the same function; the head's row lock orders all writes.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ from ledger.redacted import masked_key
 _hearing: ContextVar[list[dict[str, Any]] | None] = ContextVar("hearing", default=None)
 MAX_JUSTIFICATION = 4000
 MIN_JUSTIFICATION = 2
-# Letters by Unicode category that are drawn as nothing: the Hangul fillers.
+# The Hangul fillers: letters by their Unicode category, but invisible.
 _BLANK_LETTERS = frozenset("\u115f\u1160\u3164\uffa0")
 
 
@@ -48,9 +51,11 @@ _MANY_LINES = """(
 
 
 def lines(events: Sequence[Event], run_id: UUID, after: int) -> tuple[str, list[Any]]:
-    """Return events as an SQL expression of type `ledger_line[]`, and its parameters. `after` is the seq of the last
-    event the writer knows of; each event's code covers the place that follows. Rows of scalars cost a third of parallel
-    arrays, in Python and in the database."""
+    """Return events as an SQL expression of type `ledger_line[]`, and its parameters.
+
+    `after` is the seq of the last event the writer knows of; each event's code covers the place that follows. Rows of
+    scalars cost a third of what parallel arrays cost, in Python and in the database.
+    """
     key = code_key()
     rows = [_ledger_line(event, key, run_id, place) for place, event in enumerate(events, after + 1)]
     if len(rows) > _MAX_ROWS:
@@ -65,8 +70,11 @@ def kept_bytes(values: Sequence[Any]) -> int:
 
 
 def _ledger_line(event: Event, key: bytes, run_id: UUID, place: int) -> tuple[Any, ...]:
-    """Return one `ledger_line`. Its body is digest ‖ code, which the append function splits: during an upgrade, older
-    processes pass the digest alone."""
+    """Return one `ledger_line`.
+
+    The append function splits its body into digest and code (digest ‖ code), since older processes pass only the digest
+    during an upgrade.
+    """
     clear, packed = encode_clear(event), pack(event.payload, run_id)
     body = body_hash(clear, packed)
     return event.KIND, event.slot, event.attempt, event.fact, clear, packed, body + event_code(key, run_id, place, body)
@@ -122,18 +130,20 @@ def is_recorded(run_id: UUID) -> bool:
 
 
 def mark_of(value: object) -> str:
-    """Return a short digest of what a form was made from; the client sends it back to show what it saw."""
+    """Return a short digest of the values behind a form. The client sends it back, so that changes are detected."""
     return sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:20]
 
 
 def is_moved(seen: str | None, value: object) -> bool:
-    """Return whether the value has changed since it was seen. False for None: the client didn't look."""
+    """Return whether the value has changed since the client saw it; False if `seen` is None (nothing to compare)."""
     return seen is not None and seen != mark_of(value)
 
 
 def justified(action: str, justification: object, *, field: str = "justification") -> str:
-    """Return the justification, trimmed. Raises JustificationRequired, which names the `field`, if it is missing, blank
-    or too long."""
+    """Return the justification, trimmed.
+
+    Raises JustificationRequired, which names the `field`, if it is missing, blank or too long.
+    """
     text = justification.strip() if isinstance(justification, str) else ""
     letters = _letters(text)
     if not letters:
@@ -157,7 +167,7 @@ def _letters(text: str) -> int:
 
 
 def _is_read(character: str) -> bool:
-    """Return whether a character is a visible letter or digit; marks and punctuation alone are no justification."""
+    """Return whether a character is readable, so that it counts in a justification: a visible letter or digit."""
     return unicodedata.category(character)[0] in "LN" and character not in _BLANK_LETTERS
 
 
@@ -187,7 +197,7 @@ def override(
 
 @contextmanager
 def hearing() -> Iterator[list[dict[str, Any]]]:
-    """Collect what `acted` records inside the block, in order: action, subject, queue, before, after."""
+    """Collect the records that `acted` writes inside the block, in order: action, subject, queue, before, after."""
     heard: list[dict[str, Any]] = []
     token = _hearing.set(heard)
     try:
@@ -209,8 +219,11 @@ def acted(
     at: datetime | None = None,
     is_systems: bool = False,
 ) -> None:
-    """Record a person's act on the exact state of the run; the system's only if it changes people's settings
-    (`is_systems`). `at` saves a query when the caller has just read the database's clock."""
+    """Record a person's act with the exact state of the run.
+
+    Acts of the system are recorded only if they change people's settings (`is_systems`). `at` saves a query when the
+    caller has just read the database's clock.
+    """
     if not (by.is_person or by.auth == "shell" or is_systems):
         return
     record = ActRecord(
@@ -243,7 +256,7 @@ def _of_batch(by: Actor) -> dict[str, Any]:
 
 
 def _next_place(register: str) -> tuple[int, bytes]:
-    """Return number and link of the next record without a run. Later callers wait for this transaction to end."""
+    """Return number and previous hash of the register's next record. Later callers wait for this transaction to end."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT n, chain FROM ledger_next(%s)", [register])
         n, chain = cursor.fetchone() or (0, b"")

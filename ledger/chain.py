@@ -65,7 +65,7 @@ def link_hash(prev: bytes, seq: int, epoch: int, at: datetime, body: bytes) -> b
 
 
 def verify(run_id: UUID, links: Iterable[Link]) -> list[str]:
-    """Return the problems of a chain alone, empty if it holds. `links` ascend by seq from 1."""
+    """Return the problems of the chain itself; empty if it is intact. `links` ascend by seq from 1."""
     problems: list[str] = []
     prev, expected = genesis(run_id), 1
     for link in links:

@@ -1,4 +1,4 @@
-"""Port of two-person rules: which changes of rules need a second person. Without an app that says so, none does."""
+"""Port for two-person rules: which rule changes need a second person. None does unless an app says so."""
 
 from __future__ import annotations
 
@@ -23,31 +23,33 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 NUMBER = "its number"
-SUPERUSER = "superuser"  # among what an account may have to hold, in addition to roles and permissions
+SUPERUSER = "superuser"  # a value of `needs`, in addition to roles and permissions
 OUTCOMES = "outcomes"
-# Families of rules that can need two people, with their text on pages.
+# Families of rules whose changes can require two people, with the text shown on pages.
 FAMILIES: dict[str, str] = {
     "queues": "queues, approval limits and deputies",
     "roles": "roles, and other rights of accounts and roles",
     "prices": "prices of models",
     OUTCOMES: "outcomes of uncertain calls",
 }
-# Families whose acts aren't changes of rules and aren't proposed as such: what an account must hold to be one of the
-# two.
+# Families whose acts are not rule changes and are not proposed: the role that each of the two people must hold.
 OTHER_NEEDS: Mapping[str, str] = {OUTCOMES: OPERATOR}
 
 
 def declare_family(name: str, text: str) -> None:
-    """Add a family of an app outside the core, with its text on pages. Idempotent."""
+    """Register a family of an app outside the core, with the text shown on pages. Idempotent."""
     FAMILIES[name] = text
 
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """A service that changes rules of a family. `needs` is what an account must hold: a role, a permission, or
-    SUPERUSER. `moving` are the parts of its records that differ on each run: names in `after`, optionally of one act
-    (`absence.deputy`), and NUMBER if its subject ends in a generated number. `trial` is the name of the address that
-    shows what a change would do, from its body as a form."""
+    """A service that changes rules of a family.
+
+    `needs` is what an account must hold to act: a role, a permission, or SUPERUSER. `moving` names the parts of its
+    records that differ each time: names in `after`, optionally prefixed with one act (`absence.deputy`), and NUMBER if
+    its subject ends in a generated number. `trial` is the URL name of a preview of the change, which takes the body as
+    a form.
+    """
 
     name: str
     family: str
@@ -58,7 +60,7 @@ class Guarded:
 
 
 class ProposedChange(Protocol):
-    """A proposed change, as others show it."""
+    """A proposed change, as other apps display it."""
 
     pk: UUID
     why: str
@@ -66,7 +68,7 @@ class ProposedChange(Protocol):
 
     @property
     def title(self) -> str:
-        """Return what is done to what, safe to show."""
+        """Return a description of the act and its object that is safe to show."""
 
     @property
     def can_be_applied(self) -> bool:
@@ -82,9 +84,12 @@ def _propose_nothing(act: Guarded, args: tuple[Any, ...], kwargs: Mapping[str, A
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeControl:
-    """The answers of an app; by default no change needs a second person. `hold` keeps the answer of `is_guarded` until
-    the transaction ends. `propose` stores what a call would do, and returns the change's id; it raises what the act
-    raises, and Forbidden. `find` returns a proposed change, also one that is over."""
+    """The functions by which an app implements two-person rules; by default no change needs a second person.
+
+    `hold` fixes the answer of `is_guarded` until the transaction ends. `propose` stores a call and returns the id of
+    the proposed change; it raises what the act raises, and Forbidden. `find` returns a proposed change, including
+    closed ones.
+    """
 
     is_guarded: Callable[[str], bool] = lambda family: False
     hold: Callable[[], None] = lambda: None
@@ -93,34 +98,34 @@ class ChangeControl:
 
 
 _control = ChangeControl()
-# Every marked service, by name.
+# Every service marked with `two_person`, by name.
 acts: dict[str, Guarded] = {}
 _is_agreed: ContextVar[bool] = ContextVar("everybody agreed", default=False)
 
 
 def install(control: ChangeControl) -> None:
-    """Let an app say which changes need a second person."""
+    """Set the app that decides which changes need a second person."""
     global _control
     _control = control
 
 
 def is_guarded(family: str) -> bool:
-    """Return whether two people must change rules of a family now."""
+    """Return whether changing rules of this family requires two people now."""
     return _control.is_guarded(family)
 
 
 def hold() -> None:
-    """Keep what `is_guarded` returns until the transaction ends, so that records are ordered by the clock."""
+    """Fix the answer of `is_guarded` until the transaction ends, so that the clock orders the records."""
     _control.hold()
 
 
 def find_proposal(change_id: str) -> ProposedChange | None:
-    """Return a proposed change, also one that is over."""
+    """Return a proposed change, including closed ones; None if it is unknown."""
     return _control.find(change_id)
 
 
 def agreed_to(person: int | None, since: datetime) -> list[tuple[str, str]]:
-    """Return action and queue of changes of rules that a person applied as the second since then."""
+    """Return action and queue of each rule change that this person has applied as the second person since then."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT action, queue FROM ledger_agreed_changes(%s, %s)", [person, since])
         return cursor.fetchall()
@@ -128,7 +133,7 @@ def agreed_to(person: int | None, since: datetime) -> list[tuple[str, str]]:
 
 @contextmanager
 def agreed() -> Iterator[None]:
-    """Let services act directly inside the block: everybody who has to agree has done so."""
+    """Run services directly inside the block: everybody who has to agree has agreed."""
     token = _is_agreed.set(True)
     try:
         yield
@@ -139,8 +144,11 @@ def agreed() -> Iterator[None]:
 def two_person(
     family: str, *, needs: str, moving: frozenset[str] = frozenset(), trial: str = ""
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Mark a service `(…, *, by)` that changes rules of a family. Where two people must change them, a person's call is
-    proposed and raises Proposed, in addition to what the service itself raises."""
+    """Mark a service `(…, *, by)` that changes rules of a family.
+
+    Where two people are required, a person's call stores a proposal and raises Proposed, in addition to what the
+    service itself raises.
+    """
 
     def marked(act: Callable[P, R]) -> Callable[P, R]:
         known = Guarded(f"{act.__module__}.{act.__name__}", family, needs, act, moving, trial)

@@ -9,7 +9,7 @@ from django.db import connection
 from psycopg import DataError
 from psycopg.types.datetime import TimeLoader, TimestamptzLoader
 
-# The same as a number for notifications and pages: microseconds.
+# The same in microseconds, as a number for notifications and pages.
 MOMENT = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
 
@@ -49,16 +49,17 @@ def lapse(seconds: float | timedelta | None) -> str:
 
 
 class ReadableTime(TimestamptzLoader):
-    """Clamp times beyond Python's calendar to its ends: one such row must not make a whole list unreadable."""
+    """Clamps times beyond Python's calendar to its ends, because one such row must not make a whole list unreadable."""
 
-    timezone = UTC  # Django checks this to see whether the loader is equivalent to its own
+    timezone = UTC  # Django checks this to see whether the loader is equivalent to its own.
 
     def load(self, data: Any) -> datetime:
         return self.read(str(data, "ascii"))
 
     def read(self, written: str) -> datetime:
         try:
-            # Fast path for the server's usual format, ten times as fast: a long journal has thousands of times.
+            # Fast path for the server's usual format, ten times as fast: a long journal contains thousands of
+            # timestamps.
             at = datetime.fromisoformat(written)
             if at.tzinfo is not None:
                 return at if at.tzinfo is UTC else at.astimezone(UTC)
@@ -73,7 +74,7 @@ class ReadableTime(TimestamptzLoader):
 
 
 class ReadableHour(TimeLoader):
-    """Read times of day outside Python's range: PostgreSQL has a 24:00."""
+    """Reads times of day outside Python's range: PostgreSQL has a 24:00."""
 
     def load(self, data: Any) -> time:
         try:
@@ -83,7 +84,7 @@ class ReadableHour(TimeLoader):
 
 
 def read_every_time(*, connection: Any, **_: Any) -> None:
-    """Replace Django's time loaders, which read in UTC as well (connection_created receiver)."""
+    """Replace Django's time loaders on a new connection; ours read in UTC too (connection_created receiver)."""
     if connection.vendor == "postgresql":
         connection.connection.adapters.register_loader("time", ReadableHour)
         connection.connection.adapters.register_loader("timestamptz", ReadableTime)

@@ -1,5 +1,7 @@
-"""The base class of event kinds (see `events.py`) and their stored bytes: clear metadata and a packed payload. Pure: no
-Django, no I/O; apps supply encryption (a `Cipher`) and a place for large payloads (a `Store`)."""
+"""The base class of event kinds (see `events.py`) and their stored bytes: clear metadata and a payload.
+
+Pure: no Django, no I/O; apps supply encryption (a `Cipher`) and a place for large payloads (a `Store`).
+"""
 
 from __future__ import annotations
 
@@ -19,24 +21,25 @@ import zstandard
 from pydantic_core import from_json
 
 RAW, ZSTD, ENCRYPTED, STORED = b"\x00", b"\x01", b"\x02", b"\x03"
-# Before an encrypted payload: its codec byte, the size of its JSON in bytes, its run.
+# Header of an encrypted payload: its codec byte, the size of its JSON in bytes, its run.
 HEADER = struct.Struct(">cQ16s")
-# In place of a payload that a store keeps: its codec byte, the size of its JSON in bytes, its run, the codec byte of
-# the stored bytes, their SHA-256.
+# Reference stored instead of a payload that is kept in a store: its codec byte, the size of its JSON in bytes, its run,
+# the codec byte of the stored bytes, their SHA-256.
 REFERENCE = struct.Struct(">cQ16sc32s")
-# Random bytes before stored ones, so that no two values are the same and deleting an orphan never takes another's.
+# Random bytes in front of stored content: no two values are identical, so deleting an orphan never deletes another's.
 _SALT = 16
 _COMPRESS_FROM = 256
-# A value may have 64 MiB (engine/canonical.py); more of them may stand together.
+# One value may have 64 MiB (engine/canonical.py), and a payload may combine several.
 MAX_PAYLOAD = 80 * 1024 * 1024
 # Pages decode at most this much of a payload and show a part of larger ones.
 MAX_HEAD = 256 * 1024
-# Enough stored bytes for a head of that size: a Zstandard block is at most 128 KiB and never grows.
+# Stored bytes that suffice to decode a head of that size: a Zstandard block is at most 128 KiB and never grows.
 MAX_STORED_HEAD = MAX_HEAD + 256 * 1024
-# The engine accepts at most 64 levels, plus a few for its own wrapping. Anything deeper is foreign and is not shown.
+# The engine accepts at most 64 levels, plus a few for its own wrapping. The engine did not write anything deeper, so it
+# is not shown.
 MAX_DEEP = 200
 
-# Created once: creating an encoder or compressor per event costs more than its work.
+# Created once, because creating an encoder or compressor costs more than encoding an event.
 _CLEAR = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 _PAYLOAD = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
@@ -66,19 +69,19 @@ _zstd = _Zstd()
 
 
 class ContentUnavailable(Exception):
-    """This process can't get at a payload now. Nothing is known of the payload."""
+    """This process can't access a payload at present. The payload itself may be intact."""
 
 
 class KeyMissing(ContentUnavailable):
-    """This process can't get the key of a payload."""
+    """This process can't obtain the key of a payload at present."""
 
 
 class StoreUnavailable(ContentUnavailable):
-    """The store of large payloads is away, full, or not configured in this process."""
+    """The store of large payloads is unavailable, full, or not configured in this process."""
 
 
 class Cipher(Protocol):
-    """Encrypts packed payloads under a key of their run. `header` is authenticated, not encrypted."""
+    """Encrypts packed payloads with their run's key. `header` is authenticated, not encrypted."""
 
     def encrypt(self, run_id: UUID, packed: bytes, header: bytes) -> bytes | None:
         """Return the encrypted bytes; None if the run has no key, so that its payloads are stored in the clear."""
@@ -87,23 +90,29 @@ class Cipher(Protocol):
         """Return the packed bytes. Raises ValueError if they were changed or their key is gone."""
 
     def decrypt_head(self, run_id: UUID, encrypted: bytes | memoryview) -> bytes:
-        """Return the beginning of the packed bytes from the beginning of the encrypted ones, without a check of either.
-        Raises ValueError if the key is gone."""
+        """Decrypt the beginning of packed bytes from the beginning of the encrypted ones.
+
+        Nothing is authenticated. Raises ValueError if the key is gone.
+        """
 
     def expect(self, run_id: UUID) -> None:
-        """Note that something of this run was read that is probably decrypted soon, so that the keys of a list's runs
-        are read together."""
+        """Announce that content of this run will probably be decrypted soon.
+
+        Then the keys of several runs are read together.
+        """
 
     def disclose(self, run_id: UUID) -> bytes | None:
-        """Return the run's key as stored now, to hand it to someone who may read the run; None if it has none. Raises
-        ValueError if the key is gone."""
+        """Return the run's present key, for someone who may read the run; None if it has none.
+
+        Raises ValueError if the key is gone.
+        """
 
 
 _cipher: Cipher | None = None
 
 
 def use_cipher(cipher: Cipher | None) -> None:
-    """Encrypt what this process packs, and decrypt what it unpacks, with `cipher`."""
+    """Use `cipher` to encrypt what this process packs and to decrypt what it unpacks."""
     global _cipher
     _cipher = cipher
 
@@ -111,28 +120,28 @@ def use_cipher(cipher: Cipher | None) -> None:
 class Store(Protocol):
     """Keeps large packed payloads outside the database."""
 
-    # The size in bytes from which packed payloads go there.
+    # Packed payloads of at least this many bytes go to the store.
     keeps_from: int
 
     def put(self, run_id: UUID, digest: bytes, content: bytes) -> None:
-        """Keep content under its SHA-256; it survives a crash once this returns. Raises StoreUnavailable."""
+        """Store content durably under its SHA-256. Raises StoreUnavailable."""
 
     def get(self, run_id: UUID, digest: bytes, most: int = -1) -> bytes:
-        """Return content, or its first `most` bytes. Raises ValueError if it is missing, StoreUnavailable."""
+        """Return the content, or its first `most` bytes. Raises ValueError if it is missing, StoreUnavailable."""
 
 
 _store: Store | None = None
 
 
 def use_store(store: Store | None) -> None:
-    """Keep the large payloads of runs that this process packs in `store`, and read them from there."""
+    """Keep the large payloads that this process packs in `store`, and read them from there."""
     global _store
     _store = store
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """Content that the store doesn't keep yet."""
+    """Content that still has to be handed to the store."""
 
     run_id: UUID
     digest: bytes
@@ -143,10 +152,12 @@ _uploads: ContextVar[list[Upload] | None] = ContextVar("uploads", default=None)
 
 
 class collecting:
-    """Add to `uploads` what `pack` would hand to the store, because an event loop can't wait for it. The caller hands
-    each to `upload` before it writes what was packed."""
+    """Collect in `uploads` what `pack` would hand to the store, because an event loop can't wait for it.
 
-    # A class, since each write enters it, and contextlib's decorator takes ten times as long.
+    The caller must pass each to `upload` before it writes the packed bytes.
+    """
+
+    # A class, because every write enters it and contextlib's decorator takes ten times as long.
     __slots__ = ("_token", "_uploads")
 
     def __init__(self, uploads: list[Upload]) -> None:
@@ -166,7 +177,7 @@ def upload(collected: Upload) -> None:
 
 
 def is_kept(value: object) -> bool:
-    """Return whether a column's value refers to a large payload, which takes a request to the store."""
+    """Return whether a column's value refers to a large payload in the store, so that reading it takes a request."""
     return (
         _store is not None
         and isinstance(value, (bytes, memoryview))
@@ -176,8 +187,10 @@ def is_kept(value: object) -> bool:
 
 
 def disclose_key(run_id: UUID) -> bytes | None:
-    """Return the key of a run's payloads; None if they are stored in the clear. Raises ValueError if it is gone,
-    KeyMissing if it can't be read now."""
+    """Return the key of a run's payloads; None if they are stored in the clear.
+
+    Raises ValueError if it is gone, KeyMissing if it can't be read now.
+    """
     return None if _cipher is None else _cipher.disclose(run_id)
 
 
@@ -190,9 +203,12 @@ def read_clear(clear: bytes | memoryview) -> dict[str, Any]:
 
 
 def pack(payload: Any, run_id: UUID | None, *, may_store: bool = True) -> bytes | None:
-    """Return payload bytes as stored: a codec byte, then JSON, compressed if that is smaller, encrypted if the run has
-    a key; a reference to a large one, which the store keeps, unless it must not. None stays None; without a run nothing
-    is encrypted or kept elsewhere. Raises ContentUnavailable."""
+    """Return payload bytes as stored: a codec byte, then JSON, compressed if smaller, encrypted if the run has a key.
+
+    A large payload goes to the store, unless `may_store` is false, and the result is a reference to it. None stays
+    None. Without a run, nothing is encrypted or put into the store. Raises ContentUnavailable, and ValueError for more
+    than MAX_PAYLOAD bytes.
+    """
     if payload is None:
         return None
     # A lone surrogate is replaced, not refused: a failure must always be recordable.
@@ -226,8 +242,10 @@ def pack(payload: Any, run_id: UUID | None, *, may_store: bool = True) -> bytes 
 
 
 def stored_at(packed: bytes | memoryview) -> tuple[UUID, bytes] | None:
-    """Return run and SHA-256 of a payload that the store keeps; None if it is in `packed` itself. Raises ValueError for
-    a damaged reference."""
+    """Return run and SHA-256 of a payload in the store; None if `packed` contains the payload itself.
+
+    Raises ValueError for a damaged reference.
+    """
     if packed[:1] != STORED:
         return None
     if len(packed) != REFERENCE.size:
@@ -237,8 +255,10 @@ def stored_at(packed: bytes | memoryview) -> tuple[UUID, bytes] | None:
 
 
 def kept_content(packed: bytes) -> bytes | None:
-    """Return what the store keeps of a large payload, as its SHA-256 covers it; None if it keeps nothing of it. Raises
-    ValueError, StoreUnavailable."""
+    """Return the store's content of a large payload; None if it isn't in the store.
+
+    The content is verified by its SHA-256. Raises ValueError, StoreUnavailable.
+    """
     return _content(*place) if (place := stored_at(packed)) is not None else None
 
 
@@ -249,7 +269,7 @@ def _content(run_id: UUID, digest: bytes, most: int = -1) -> bytes:
         content = _store.get(run_id, digest, most)
     except ValueError:
         if _cipher is not None:
-            _cipher.decrypt_head(run_id, bytes(_SALT))  # raises if the run was erased, and nothing is missing then
+            _cipher.decrypt_head(run_id, bytes(_SALT))  # raises if the run was erased: then nothing is missing
         raise
     if most < 0 and hashlib.sha256(content).digest() != digest:
         raise ValueError(f"the stored value {digest.hex()} was changed")
@@ -257,15 +277,17 @@ def _content(run_id: UUID, digest: bytes, most: int = -1) -> bytes:
 
 
 def _load_stored(reference: bytes, most: int = -1) -> memoryview:
-    """Return the bytes that the store keeps, or the first `most` of them, which aren't checked. Raises ValueError,
-    StoreUnavailable."""
+    """Return the store's bytes of a payload, or the first `most` of them, which are not verified.
+
+    Raises ValueError, StoreUnavailable.
+    """
     place = stored_at(reference)
     assert place is not None
     return memoryview(_content(*place, most if most < 0 else most + _SALT))[_SALT:]
 
 
 def encrypted(content: Any, run_id: UUID | None) -> bytes | None:
-    """Return content as `pack` does without a store, if it is encrypted; None if it is to be stored in the clear."""
+    """Return content packed as `pack` does without a store; None if it is to be stored in the clear."""
     if _cipher is None or run_id is None:
         return None
     packed = pack(content, run_id, may_store=False)
@@ -273,7 +295,7 @@ def encrypted(content: Any, run_id: UUID | None) -> bytes | None:
 
 
 def expect(run_id: UUID) -> None:
-    """Note that encrypted content of this run was read and not yet decrypted."""
+    """Announce that encrypted content of this run was read but not decrypted yet."""
     if _cipher is not None:
         _cipher.expect(run_id)
 
@@ -312,13 +334,13 @@ def unpack(packed: bytes | memoryview | None) -> Any:
             raise ValueError(f"packed payload does not decompress: {error}") from error
     elif codec != RAW:
         raise ValueError(f"packed payload has unknown codec {codec!r}")
-    text = str(body, "utf-8", "surrogatepass")  # as text: guessing the encoding takes longer
+    text = str(body, "utf-8", "surrogatepass")  # as text, because detecting the encoding takes longer
     del body
     return read_json(text)
 
 
 class Cut(str):
-    """The text at which a payload was cut; `size` is the whole payload's size in bytes."""
+    """A truncated text in a payload; `size` is the whole payload's size in bytes."""
 
     size: int
 
@@ -338,13 +360,15 @@ def size_of(packed: bytes | memoryview, stored: int | None = None) -> int:
             if (size := zstandard.frame_content_size(data[1:])) >= 0:
                 return size
         except zstandard.ZstdError:
-            pass  # damaged: `unpack` raises
+            pass  # damaged, so `unpack` raises
     return (len(packed) if stored is None else stored) - 1
 
 
 def unpack_head(packed: bytes | memoryview | None, stored: int | None = None) -> Any:
-    """Return the payload, or the head of a large one, in which the last text is a `Cut`. Raises ValueError as `unpack`.
-    `packed` may itself be the first `MAX_STORED_HEAD` of `stored` bytes."""
+    """Return the payload, or the head of a large one, in which the last text is a `Cut`.
+
+    Raises ValueError like `unpack`. `packed` may be just the first `MAX_STORED_HEAD` of `stored` bytes.
+    """
     if packed is None or (size := size_of(packed, stored)) <= MAX_HEAD:
         return unpack(packed)
     if packed[:1] == STORED:
@@ -422,7 +446,7 @@ class Event:
     payload: Any = None
 
     def __init_subclass__(cls, fact: str | None = None) -> None:
-        """Register the class as a kind, under its own name."""
+        """Register the class as an event kind, under its own name."""
         dataclass(frozen=True, kw_only=True)(cls)
         cls.KIND, cls.FACT = cls.__name__, fact
         cls._CLEAR = tuple(f.name for f in fields(cls) if f.name not in ("slot", "attempt", "payload"))
@@ -430,7 +454,7 @@ class Event:
 
     @property
     def fact(self) -> str | None:
-        """Return the fact about the slot, with the wait's kind and a number where a slot may have several."""
+        """Return the fact about the slot, including the wait's kind, and a number where a slot may have several."""
         if self.FACT is None:
             return None
         wait, n = getattr(self, "wait", None), getattr(self, "n", None)
@@ -442,14 +466,17 @@ class Event:
 
 
 def encode_clear(event: Event) -> bytes:
-    """Return the bytes that the chain covers, with kind, slot and attempt, so that the row's columns can be checked:
-    sorted compact ASCII JSON, which is safe for any text and, without floats, canonical."""
+    """Return the bytes that the chain covers, as sorted compact ASCII JSON.
+
+    They include kind, slot and attempt, so that the row's columns can be checked. ASCII is safe for any text and,
+    without floats, the form is canonical.
+    """
     metadata = {"kind": event.KIND} | vars(event)
     del metadata["payload"]
     return _CLEAR.encode(metadata).encode()
 
 
 def decode(clear: bytes | memoryview, payload: Any = None) -> Event:
-    """Return an event from its stored parts. Raises KeyError for an unknown kind, ValueError for no event."""
+    """Decode an event from its stored parts. Raises KeyError for an unknown kind, ValueError for an invalid event."""
     metadata = read_clear(clear)
     return KINDS[metadata.pop("kind")](payload=payload, **metadata)

@@ -1,5 +1,7 @@
-"""Keyed codes: without the installation's key nobody can add an event that the engine believes. Pure: no Django, no
-I/O."""
+"""Keyed codes: without the installation's key nobody can add an event that the engine accepts.
+
+Pure: no Django, no I/O.
+"""
 
 #  key    = hmac( master key, "ledger code v1" )
 #  mac    = hmac( key, "event" ‖ run ‖ place ‖ body )       body is the digest that the chain hashes (see chain.py)
@@ -28,7 +30,7 @@ LENGTH = 41
 # Written by database functions, which have no key. Neither causes a call: a claim names the driver, and a taken
 # signal's content is in its SignalReceived event, which has a code.
 SQL_MADE = frozenset({"RunClaimed", "SignalTaken"})
-# Timeouts of waits as well: forging one achieves no more than moving its deadline, which no code covers.
+# The same holds for timeouts of waits: forging one achieves no more than moving its deadline, which no code covers.
 _TIMED = frozenset(
     {
         ("timer", "fired"),
@@ -51,13 +53,15 @@ def derived(master: bytes) -> bytes:
 
 
 def derived_for_words(master: bytes) -> bytes:
-    """Return the key of the digests of search words; other than that of codes, so that neither can stand for the
-    other."""
+    """Return the key for digests of search words.
+
+    It differs from the key of codes, so that digests can't pass as codes.
+    """
     return hmac.digest(master, b"search word v1", "sha256")
 
 
 def mac(key: bytes, message: bytes) -> bytes:
-    """Return `hmac.digest(key, message, "sha256")` in a third of its time; the key stays in memory."""
+    """Return `hmac.digest(key, message, "sha256")` in a third of the time; the key stays in memory."""
     keyed = _keyed(key).copy()
     keyed.update(message)
     return keyed.digest()
@@ -75,7 +79,7 @@ def event_code(key: bytes, run_id: UUID, place: int, body: bytes) -> bytes:
 
 
 def is_authentic(key: bytes, run_id: UUID, seq: int, body: bytes, code: bytes) -> bool:
-    """Return whether a key holder wrote this event for this run, and it isn't before the place it was written for."""
+    """Return whether a key holder wrote this event for this run, and its place is not before the expected one."""
     place = place_of(code)
     return place is not None and place <= seq and hmac.compare_digest(event_code(key, run_id, place, body), code)
 
@@ -86,13 +90,13 @@ def place_of(code: bytes) -> int | None:
 
 
 def row_code(key: bytes, table: str, values: Mapping[str, Any]) -> bytes:
-    """Return the code of a row other than an event: of its values (texts, numbers, JSON) under the table's name."""
+    """Return the code of a row that is not an event, from its table's name and its values (texts, numbers, JSON)."""
     text = json.dumps([table, dict(values)], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return _VERSION + mac(key, b"row" + text.encode())
 
 
 def number_text(value: Decimal | None) -> str | None:
-    """Return a number with six decimals as codes cover it: as the database returns it, without a negative zero."""
+    """Return a number with six decimals as codes cover it: formatted as the database does, without a negative zero."""
     text = None if value is None else f"{value:.6f}"
     return "0.000000" if text == "-0.000000" else text
 

@@ -1,14 +1,17 @@
-"""Fields of models that hold content of runs (texts, documents, what people say). Content is stored under the run's
-data key where it has one, like payloads, and otherwise in the clear; both forms are read. All fields use this module,
-and SQL that writes such columns gets its parameters from `stored_text`, `stored_json` and `stored_bytes`."""
+"""Fields of models that hold content of runs (texts, documents, what people say).
 
-# Stored content names its run (see `HEADER` in codec.py), so that a row can be read wherever it was found. A row read
-# from the database keeps the stored form and is decrypted when its field is used: by then all rows of the list are
-# known, and their keys come in one query.
+Content is encrypted with the run's data key if there is one, like payloads, and otherwise stored in the clear; both
+forms can be read. All fields use this module, and SQL that writes such columns gets its parameters from `stored_text`,
+`stored_json` and `stored_bytes`.
+"""
+
+# Stored content names its run (see `HEADER` in codec.py), so that a row can be decrypted without further context. A row
+# read from the database keeps the stored form and is decrypted when its field is used: by then all rows of the list are
+# known, and their keys are read in one query.
 #
 # A text is encrypted as the mark and base64 of the codec's bytes; JSON as such a text, or as an object with such a text
-# under the mark next to the keys that SQL needs; bytes as the codec's bytes. Clear content that looks encrypted gets
-# the mark once more.
+# under the mark next to the keys that SQL needs; bytes as the codec's bytes. Clear content that looks encrypted is
+# escaped with a second mark.
 
 from __future__ import annotations
 
@@ -32,14 +35,14 @@ else:
     _Field = models.Field
 
 MARK = ENCRYPTED.decode()
-# In place of a run's id, for content that belongs to no run: its key is the installation's.
+# Used as the run's id for content that belongs to no run; its key is the installation's.
 INSTALLATION = UUID(int=0)
-_FILE = b"durableagents/encrypted file/1\x00"  # no other file begins so
-_HEAD_TEXT = -(-HEADER.size // 3) * 4  # characters of base64 that hold a header
+_FILE = b"durableagents/encrypted file/1\x00"  # no other file type begins with this
+_HEAD_TEXT = -(-HEADER.size // 3) * 4  # number of base64 characters that contain a header
 
 
 class Unreadable(str):
-    """Stands for a text that can't be decrypted: it was changed, or its key is gone."""
+    """Placeholder for a text that can't be decrypted: it was changed, or its key is gone."""
 
 
 UNREADABLE = Unreadable("(can't be read)")
@@ -73,7 +76,10 @@ def readable_text(stored: str | None) -> str:
 
 
 def stored_json(value: Any, run_id: UUID | None, clear: Collection[str] | None = None) -> Any:
-    """Return JSON as stored: with `clear`, an object whose other keys are encrypted. Raises as `stored_text`."""
+    """Return JSON as stored; with `clear`, only an object's other keys are encrypted.
+
+    Raises the same as `stored_text`.
+    """
     if value is None:
         return None
     if clear is not None and isinstance(value, dict):
@@ -88,7 +94,10 @@ def stored_json(value: Any, run_id: UUID | None, clear: Collection[str] | None =
 
 
 def stored_list(value: list[Any], run_id: UUID | None, in_clear: Any) -> Any:
-    """Return a list as stored: encrypted, with what SQL needs of it under `in_clear`. Raises as `stored_text`."""
+    """Return a list as stored: encrypted, with the parts that SQL needs in `in_clear`.
+
+    Raises the same as `stored_text`.
+    """
     packed = codec.encrypted(value, run_id) if value else None
     return value if packed is None else {MARK: base64.b64encode(packed).decode(), "shown": in_clear}
 
@@ -108,7 +117,7 @@ def json_in(stored: Any) -> Any:
 
 
 def stored_bytes(content: bytes, run_id: UUID | None) -> bytes:
-    """Return bytes of UTF-8 text as stored. Raises as `stored_text`."""
+    """Return bytes of UTF-8 text as stored. Raises the same as `stored_text`."""
     packed = codec.encrypted(content.decode(), run_id)
     if packed is not None:
         return packed
@@ -129,7 +138,7 @@ def bytes_in(stored: bytes | memoryview) -> bytes:
 
 
 def stored_file(content: bytes, run_id: UUID | None) -> bytes:
-    """Return the bytes of any file as stored. Raises as `stored_text`."""
+    """Return the bytes of any file as stored. Raises the same as `stored_text`."""
     packed = codec.encrypted(base64.b64encode(content).decode(), run_id)
     return content if packed is None else _FILE + packed
 
@@ -156,7 +165,10 @@ def _bytes_in(marked: str) -> bytes:
 
 
 class Json(models.JSONField):
-    """JSON that reads as None if unreadable or nested too deeply: the database accepts such, but we never write it."""
+    """JSON that reads as None if it is unreadable or too deeply nested.
+
+    The database accepts such values, but we never write them.
+    """
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
         try:
@@ -176,8 +188,10 @@ def _fits(value: Any, levels: int = 100) -> bool:
 
 
 class Stored:
-    """A field's value in the form of the database; `raw` is what a row's code covers, so that a code is checked without
-    any key and stays valid when a key is destroyed."""
+    """A field's value in its stored form.
+
+    Row codes cover `raw`, so that a code can be checked without a key and stays valid when a key is destroyed.
+    """
 
     __slots__ = ("_content", "_is_known", "field", "raw")
 
@@ -188,7 +202,7 @@ class Stored:
             codec.expect(run_id)
 
     def __eq__(self, other: object) -> bool:
-        """Compare stored forms, or the content with a plain value, as `values()` gives both."""
+        """Compare the stored forms, or the content with a plain value, since `values()` returns both."""
         return bool(self.raw == other.raw if isinstance(other, Stored) else self.content == other)
 
     def __hash__(self) -> int:
@@ -206,12 +220,12 @@ class Stored:
         return self._content
 
     def keep(self, content: Any) -> None:
-        """Take over the content that this is the stored form of."""
+        """Cache the content of this stored form, which the caller knows."""
         self._content, self._is_known = content, True
 
 
 def _run_of(raw: Any) -> UUID | None:
-    """Return the run whose key encrypts this; None for clear content and what only looks encrypted."""
+    """Return the run whose key encrypts this; None for clear content, even if it looks encrypted."""
     if isinstance(raw, dict):
         raw = MARK + inner if isinstance(inner := raw.get(MARK), str) else None
     try:
@@ -220,12 +234,12 @@ def _run_of(raw: Any) -> UUID | None:
         if isinstance(raw, bytes) and raw.startswith(ENCRYPTED) and len(raw) >= HEADER.size:
             return UUID(bytes=HEADER.unpack(raw[: HEADER.size])[2])
     except ValueError:
-        pass  # damaged: `opened` says so
+        pass  # damaged, which `opened` reports
     return None
 
 
 class _ContentAttribute(DeferredAttribute):
-    """A content field's attribute of instances."""
+    """Attribute of model instances for a content field; it decrypts the value on access."""
 
     def __get__(self, instance: Any, cls: Any = None) -> Any:
         if instance is None:
@@ -239,13 +253,16 @@ class _ContentAttribute(DeferredAttribute):
 
 
 class ContentField(_Field):
-    """Base of the fields. `run` is the path from the row to its run's id; empty for
-    content that belongs to no run. A value is encrypted when its instance is
-    saved; assign it to change it. Updates by query sets are refused: they don't know whose key to use."""
+    """Base of the content fields.
+
+    `run` is the path from the row to its run's id; empty for content that belongs to no run. A value is encrypted when
+    its instance is saved; assign a new value to change it. Updates by query sets are refused, because they don't know
+    whose key to use.
+    """
 
     descriptor_class = _ContentAttribute
     substitute: Any = None
-    PLAIN = ""  # Django's field, by which migrations know it
+    PLAIN = ""  # the Django field that migrations refer to
 
     def __init__(self, *args: Any, run: str = "run_id", **kwargs: Any) -> None:
         self.run = run
@@ -262,7 +279,7 @@ class ContentField(_Field):
         raise NotImplementedError
 
     def stored_in(self, instance: models.Model) -> Any:
-        """Return the value as stored, the same each time: a nonce is drawn once."""
+        """Return the value as stored. Repeated calls return the same bytes, because the nonce is drawn once."""
         name = self.attname
         value = instance.__dict__[name] if name in instance.__dict__ else getattr(instance, name)
         if value is None:
@@ -275,7 +292,7 @@ class ContentField(_Field):
         return value.raw
 
     def from_row(self, raw: Any) -> Any:
-        """Return a value that a statement returned."""
+        """Wrap a stored value, as a statement returns it."""
         return None if raw is None else Stored(self, raw)
 
     def pre_save(self, model_instance: models.Model, add: bool) -> Any:
@@ -298,7 +315,7 @@ class ContentField(_Field):
 
 
 def keep_clear(instance: models.Model, name: str, content: Any) -> None:
-    """Set a field that is saved in the clear, although the run has a key."""
+    """Set a field to a value that is saved in the clear, even if the run has a key."""
     field: Any = instance._meta.get_field(name)
     instance.__dict__[field.attname] = Stored(field, content)
 
@@ -336,8 +353,10 @@ class ContentBytes(ContentField, models.BinaryField):
 
 
 class ContentJson(ContentField, Json):
-    """JSON. None if it can't be decrypted. The keys in `clear` of an object stay readable, for SQL; of a list, what
-    `shown` returns."""
+    """JSON; None if it can't be decrypted.
+
+    An object's keys in `clear` stay readable for SQL, and of a list the result of `shown`.
+    """
 
     PLAIN = "JSONField"
 

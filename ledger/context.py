@@ -1,4 +1,4 @@
-"""The request and the run that the current task or thread works for: for log lines, problem documents and traces."""
+"""The current request and run of a task or thread, for log lines, problem documents and traces."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]
 
 @dataclass(slots=True)
 class Request:
-    """One request to the web process. `trace_id` is the caller's, or empty; `span_id` is the span of the request that a
-    run it starts belongs to; `actor` is set once the sender is known."""
+    """One request to the web process.
+
+    `trace_id` is the caller's, or empty. `span_id` is the request's span, to which the runs that it starts belong.
+    `actor` is set once the sender is authenticated.
+    """
 
     id: str
     trace_id: str = ""
@@ -56,8 +59,11 @@ def new_trace_id() -> str:
 
 
 def parent_of(traceparent: str | None) -> tuple[str, str]:
-    """Return trace id and span id of a W3C `traceparent`; both empty if it is missing, malformed or all zero. The
-    standard asks to ignore such a header: a caller's tracing must not be able to fail its request."""
+    """Return trace id and span id of a W3C `traceparent`; both are empty if it is missing or invalid.
+
+    Invalid is a header that is malformed or all zero. It is ignored, as the standard asks, because bad tracing headers
+    must not make a request fail.
+    """
     found = _TRACEPARENT.fullmatch(traceparent or "")
     if found is None:
         return "", ""

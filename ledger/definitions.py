@@ -1,5 +1,4 @@
-"""Install the SQL functions, types and triggers of `<app>/sql/*.sql`, each defined in one file, apart from defaults of
-hooks."""
+"""Install the SQL functions, types and triggers of `<app>/sql/*.sql`. Only defaults of hooks may be redefined."""
 
 # The table `ledger_definition` holds the digest of every installed definition: only changed ones are replaced, and a
 # process can tell that its database differs from its code. The runtime role may only read it (durableagents/grants.py).
@@ -69,8 +68,11 @@ def parse(path: Path) -> Iterator[Definition]:
 
 @cache
 def definitions() -> dict[str, Definition]:
-    """Return the definitions of all installed apps by key. One in a `hooks.sql` is a default, used unless another app
-    defines the same. Raises ValueError if two other files define one."""
+    """Return the definitions of all installed apps by key.
+
+    A definition in a `hooks.sql` is a default, which another app may replace. Raises ValueError if a key has two
+    defaults or two other definitions.
+    """
     found: dict[str, Definition] = {}
     for app in apps.get_app_configs():
         for path in sorted(Path(app.path, "sql").glob("*.sql")):
@@ -99,12 +101,14 @@ def missing(using: str = DEFAULT_DB_ALIAS) -> list[str]:
 
 
 def install(using: str = DEFAULT_DB_ALIAS) -> list[str]:
-    """Install the files' definitions in one transaction and return the keys that differed. Raises DefinitionRefused,
-    and changes nothing, for a changed type or signature."""
+    """Install the files' definitions in one transaction and return the keys that differed.
+
+    Raises DefinitionRefused, and changes nothing, for a changed type or signature.
+    """
     if not differing(using):
         return []
     with transaction.atomic(using), connections[using].cursor() as cursor:
-        # Of two concurrent `migrate`, the second waits here and finds nothing left to do.
+        # If two `migrate` run at once, the second one waits here and finds nothing left to do.
         cursor.execute("LOCK TABLE ledger_definition IN EXCLUSIVE MODE")
         # Functions may call each other in any order; tests/integration/architecture/test_sql.py checks their bodies.
         cursor.execute("SET LOCAL check_function_bodies = off")
@@ -146,7 +150,7 @@ def _create(cursor: CursorWrapper, each: Definition, is_new: bool) -> None:
 
 
 def _refuse_overloads(cursor: CursorWrapper, names: list[str]) -> None:
-    """Refuse functions with new arguments: they would be overloads, and the old ones would still be called."""
+    """Refuse functions whose arguments changed: they would be overloads, and callers would still reach the old ones."""
     cursor.execute(
         "SELECT proname FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND proname = ANY (%s) "
         "GROUP BY proname HAVING count(*) > 1 ORDER BY proname",

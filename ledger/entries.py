@@ -1,4 +1,4 @@
-"""A row of the ledger of side effects, as the journal's writers pass it. Pure: no Django, no I/O."""
+"""Rows of the ledger of side effects, as passed by the journal's writers. Pure: no Django, no I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs whose content was erased: who did it, when and why, from the last event of the journal."""
+"""Tell whether a run's content was erased, by whom, when and why, from the last event of its journal."""
 
 from __future__ import annotations
 
@@ -28,35 +28,40 @@ class Erasure:
 class Erased(DurableAgentsError, ValueError):
     """The run's content was erased.
 
-    A ValueError too, as all that `ledger.codec.unpack` raises."""
+    It is also a ValueError, like everything that `ledger.codec.unpack` raises.
+    """
 
     status, code, title = 410, "erased", "Erased"
 
     def __init__(self, run_id: UUID, erasure: Erasure | None = None) -> None:
         text = f"{erasure}." if erasure else "Its content was erased."
-        # Explicitly, since the error of a missing key is one of these too.
+        # Called explicitly, because the class for a missing key inherits from this one as well.
         DurableAgentsError.__init__(self, f"Run {run_id} has no content any more. {text}", run_id=str(run_id))
 
 
-# Return those of these runs that were erased, from a register of its own; set by apps that erase.
+# Functions that return which of the given runs were erased, from a register of their own; set by apps that erase.
 _registers: list[Callable[[Collection[UUID]], Mapping[UUID, Erasure]]] = []
 
 
 def register(entries: Callable[[Collection[UUID]], Mapping[UUID, Erasure]]) -> None:
-    """Add a function that returns those of these runs that were erased, also where a run's journal is in an archive.
-    Idempotent."""
+    """Add a function that returns which of the given runs were erased. Idempotent.
+
+    It includes runs whose journals are archived.
+    """
     if entries not in _registers:
         _registers.append(entries)
 
 
 def on_record(run_ids: Collection[UUID]) -> dict[UUID, Erasure]:
-    """Return the erasures of those of these runs that a register names."""
+    """Return the erasures that the registers name for these runs."""
     return {run_id: found for entries in _registers for run_id, found in entries(run_ids).items()}
 
 
 def erasure_of(run_id: UUID) -> Erasure | None:
-    """Return the erasure of a run's content, by its last event; None if that is another one or unreadable. Of a run
-    whose journal is elsewhere, return the register's entry."""
+    """Return the erasure of a run's content; None if its last event is not a readable ContentErased.
+
+    For a run whose journal is elsewhere, return the register's entry.
+    """
     if not Head.objects.filter(pk=run_id).exists():
         return on_record([run_id]).get(run_id)
     row = Event.objects.filter(run_id=run_id).order_by("-seq").only("run_id", "seq", "at", "kind", "clear").first()

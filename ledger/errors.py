@@ -1,5 +1,7 @@
-"""The base class of every domain error, and the errors that any app may raise. An error owns its message; callers pass
-data. `status` is the HTTP status, `code` the last part of the problem type URI."""
+"""The base class of every domain error, and the errors that any app may raise.
+
+An error owns its message; callers pass data. `status` is the HTTP status, `code` the last part of the problem type URI.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ class NotFound(DurableAgentsError):
 
 
 class RecordDamaged(DurableAgentsError):
-    """Rows of a run's record that an act needs are missing, or foreign rows block it."""
+    """Rows of a run's record that the operation needs are missing, or forged rows block it."""
 
     status, code, title = 409, "record-damaged", "Damaged record"
 
@@ -44,7 +46,7 @@ class RecordDamaged(DurableAgentsError):
 
 
 class NewerRun(DurableAgentsError):
-    """A run was started by newer code than this process has, so only such a process may change it."""
+    """The run was started by newer code than this process has; only a process with that code may change it."""
 
     status, code, title = 503, "newer-run", "Upgrade under way"
 
@@ -56,12 +58,12 @@ class NewerRun(DurableAgentsError):
 
 
 class Forbidden(DurableAgentsError):
-    """None of the caller's roles allows this, or they would decide their own request."""
+    """None of the caller's roles allows this, or the caller would decide their own request."""
 
     status, code, title = 403, "forbidden", "Not allowed"
 
 
-# Names of acts for people, where the recorded name isn't clear.
+# Display names of acts whose recorded name isn't clear.
 _IN_WORDS = {
     "absence": "Recording an absence",
     "absence_end": "Ending an absence",
@@ -171,7 +173,10 @@ def first_line(error: BaseException) -> str:
 
 
 class Proposed(Exception):
-    """Not an error: the change waits for a second person (change_control.py). Each interface reports it its own way."""
+    """Not an error: the change waits for a second person (change_control.py).
+
+    Each interface reports it in its own way.
+    """
 
     def __init__(self, change: UUID) -> None:
         super().__init__(f"proposed as change {change}")
@@ -179,7 +184,7 @@ class Proposed(Exception):
 
 
 class Moved(DurableAgentsError):
-    """The value was set by someone else since it was read; saving would overwrite their change unseen."""
+    """Someone else has changed the value since it was read; saving would overwrite their change unnoticed."""
 
     status, code, title = 409, "moved", "It was changed meanwhile"
 

@@ -1,4 +1,4 @@
-"""The closed vocabulary of what can happen to a run. Pure: no Django, no I/O."""
+"""The kinds of events in a run's journal, a closed set. Pure: no Django, no I/O."""
 
 # Every event is frozen and past tense. Its fields are the *clear* metadata: small, ASCII keys, no floats, stored as
 # exact bytes and covered by the hash chain. Its `payload` (arguments, results, messages, tracebacks) is stored apart as
@@ -28,7 +28,7 @@ class RunCreated(Event):
     agent: str
     version: str
     by: str
-    protocol: int = 1  # see ledger/protocol.py; events from before it was recorded lack it
+    protocol: int = 1  # see ledger/protocol.py; missing in events from before it was recorded
 
 
 class RunClaimed(Event):
@@ -55,18 +55,19 @@ class CheckpointSkipped(Event):
 
 
 class RunParked(Event):
-    """Every branch waits; the worker released the run. `waits` are the slots waited for."""
+    """Every branch waits, so the worker released the run. `waits` are the slots waited for."""
 
     state: str
     waits: list[str]
 
 
-# Before what a worker lacked that released a run for this reason.
+# Prefix of the reason of a release; what the worker lacked follows.
 KEY_MISSING = "key missing: "
 
 
 class RunReleased(Event):
-    """A worker handed the run back: it drains, a halt holds the run, or it lacks the run's key."""
+    """A worker handed the run back, because the worker drains, a halt holds the run, or the worker lacks the run's
+    key."""
 
     reason: str
 
@@ -97,7 +98,7 @@ class CancelRequested(Event):
 
 
 class RunCancelled(Event):
-    """The run was cancelled by a person. `in_flight` lists calls whose answer was still outstanding."""
+    """The run was cancelled by a person. `in_flight` lists calls that had not been answered yet."""
 
     by: str
     in_flight: list[str]
@@ -114,15 +115,15 @@ class RunCompleted(Event):
 
 
 class RunRetried(Event):
-    """A person let a failed run re-enter its visit; slots in `reopened` are tried again. Payload: the justification,
-    and the time span for which the run had ended (`over`)."""
+    """A person retried a failed run: it re-enters its visit, and the slots in `reopened` are tried again. Payload: the
+    justification, and the period during which the run had ended (`over`)."""
 
     by: str
     reopened: list[str]
 
 
 class OperatorNeeded(Event):
-    """The engine stopped instead of guessing. Payload: what was found, with both sides where two disagree."""
+    """The engine stopped and needs a person's decision. Payload: what was found, with both sides of a contradiction."""
 
     reason: str
 
@@ -131,7 +132,7 @@ class OperatorNeeded(Event):
 
 
 class ModelRequested(Event, fact="intent"):
-    """A model request is about to leave. Payload: the messages this turn adds that no other event holds."""
+    """A model request is about to be sent. Payload: the messages this turn adds that no other event holds."""
 
     conversation: str
     turn: int
@@ -140,7 +141,7 @@ class ModelRequested(Event, fact="intent"):
 
 
 class ModelResponded(Event, fact="result"):
-    """The model's response, never requested again. Payload: the response message."""
+    """The model's response; the request is never sent again. Payload: the response message."""
 
     conversation: str
     turn: int
@@ -149,8 +150,8 @@ class ModelResponded(Event, fact="result"):
 
 
 class ModelFailed(Event, fact="result"):
-    """The provider refused the request for good, or none was made: content was withheld, or the loop gave up. Payload:
-    message and traceback."""
+    """The provider refused the request definitively, or none was sent, because content was withheld or the loop gave
+    up. Payload: message and traceback."""
 
     conversation: str
     turn: int
@@ -180,8 +181,8 @@ class ChildOf(Event):
 
 
 class ChildEnded(Event, fact="result"):
-    """A child run ended; its usage and its own children's is debited here. `state`: completed, failed, cancelled.
-    Payload: its output, or its error."""
+    """A child run ended; its usage, including that of its own children, is debited here. `state`: completed, failed,
+    cancelled. Payload: its output, or its error."""
 
     child: str
     agent: str
@@ -200,9 +201,9 @@ class ChildEnded(Event, fact="result"):
 
 
 class ToolInvoked(Event, fact="intent"):
-    """The durable intent of a call that has effects, committed before the first byte leaves. `grant` is the slot of the
-    approval that this intent consumed. Payload: arguments, key, and the callback token of a tool that answers later:
-    all that a repeat needs to send the same bytes."""
+    """The durable intent of a call that has effects, committed before the first byte is sent. `grant` is the slot of
+    the approval that this intent consumed. Payload: arguments, key, and the callback token of a tool that answers
+    later: all that a repeat needs to send the same bytes."""
 
     tool: str
     replay_class: str
@@ -212,7 +213,7 @@ class ToolInvoked(Event, fact="intent"):
 
 
 class ToolRead(Event, fact="result"):
-    """A pure call with its answer; it needed no intent. Payload: arguments and result."""
+    """A pure call with its answer; it needs no intent. Payload: arguments and result."""
 
     tool: str
     requested_hash: str
@@ -253,10 +254,10 @@ class CallbackArrivedLate(Event, fact="late"):
 
 
 class ToolAnsweredLate(Event, fact="answered_late"):
-    """A worker that lost the run, or was overtaken, reports a call's outcome after it was settled or taken over. It is
-    not a result; if it contradicts the record, a further attempt waits for a person. `outcome`: happened, refused,
-    accepted. `contradicts` is the contradicted part of the record: a verdict (happened, did_not, fail), refused, or
-    nothing. Payload: the answer."""
+    """A worker that lost the run, or was overtaken, reported a call's outcome after it had been settled or taken over.
+    It is not a result; if it contradicts the record, a further attempt waits for a person. `outcome`: happened,
+    refused, accepted. `contradicts` is the contradicted part of the record: a verdict (happened, did_not, fail),
+    refused, or nothing. Payload: the answer."""
 
     tool: str
     by: str
@@ -266,7 +267,7 @@ class ToolAnsweredLate(Event, fact="answered_late"):
 
 
 class ToolNotDispatched(Event, fact="not_sent"):
-    """Proof that no byte of the call left; it may be sent again under the same attempt. Payload: the error."""
+    """Proof that no byte of the call was sent, so it may be sent again under the same attempt. Payload: the error."""
 
     tool: str
     n: int
@@ -281,8 +282,8 @@ class ToolRedispatched(Event, fact="resent"):
 
 
 class ToolOutcomeUnknown(Event, fact="unknown"):
-    """The call may or may not have happened and must not be repeated unasked. `is_sender_done`: the claim that
-    recorded this has nothing of it in progress; an earlier, lost one may have. Payload: why it is unknown."""
+    """The call may or may not have happened and must not be repeated without asking a person. `is_sender_done`: the
+    claim that recorded this has no attempt in progress; an earlier, lost claim may have. Payload: why it is unknown."""
 
     tool: str
     is_sender_done: bool
@@ -301,7 +302,7 @@ class ToolReconciled(Event, fact="reconciled"):
 
 
 class ValueRead(Event, fact="result"):
-    """A value from outside the node that a replay must see again. Payload: the value."""
+    """A value from outside the node, recorded so that a replay reads the same. Payload: the value."""
 
     what: str
 
@@ -336,7 +337,7 @@ class SignalTaken(Event, fact="result"):
 
     @property
     def fact(self) -> str | None:
-        """Return one result fact per call, whichever signal it took."""
+        """Return the same fact for every signal, because a call takes only one."""
         return self.FACT
 
 

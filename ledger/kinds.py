@@ -1,4 +1,4 @@
-"""Event kinds that are not in `ledger/events.py`, by topic. Both are one vocabulary."""
+"""Further event kinds, by topic. Together with `ledger/events.py` they form one vocabulary."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from ledger.codec import Event
 
 
 class AttributesSet(Event, fact="result"):
-    """Search attributes were set: those in `named` change, others stay. `names`, `kinds` and `values` belong together
-    by index; a named one without a value is unset. No slot at the start; `by` is who set them. Payload of a step: its
-    arguments."""
+    """Search attributes were set: those in `named` change, others stay. `names`, `kinds` and `values` are parallel
+    lists; an attribute without a value is removed. Those set at the start have no slot. `by` is who set them. Payload
+    of a step: its arguments."""
 
     by: str
     named: list[str]
@@ -19,8 +19,8 @@ class AttributesSet(Event, fact="result"):
 
 
 class ModelRouted(Event, fact="routed"):
-    """A request goes out for the `n`-th time: its model and its reservation. `price` is the row of the price table;
-    without one `usd_micro` is None, since the cost is unknown."""
+    """A request is sent for the `n`-th time: its model and its reserved budget. `price` is the row of the price table;
+    without one, the cost is unknown and `usd_micro` is None."""
 
     n: int
     model: str
@@ -31,8 +31,8 @@ class ModelRouted(Event, fact="routed"):
 
 
 class BudgetSet(Event):
-    """The run's budget from here on: `caps` by resource (money in millionths of a dollar), unnamed ones are uncapped.
-    `until` is its time limit. Payload: the justification, if a person changed it."""
+    """The run's budget from here on: `caps` by resource (money in millionths of a dollar), other resources are
+    uncapped. `until` is its time limit. Payload: the justification, if a person changed it."""
 
     by: str
     caps: dict[str, int]
@@ -53,8 +53,8 @@ class BudgetDebited(Event, fact="debit"):
 
 
 class BudgetExceeded(Event):
-    """A step would have broken a cap, so it wasn't begun; the run waits until someone raises the cap. `resource` is
-    the cap's, or `time`; `call` is the slot that wanted it."""
+    """A step would have broken a cap, so it wasn't begun; the run waits until someone raises the cap. `resource` is the
+    cap's, or `time`; `call` is the slot of the step."""
 
     resource: str
     most: int
@@ -65,8 +65,9 @@ class BudgetExceeded(Event):
 
 
 class ApprovalTimed(Event, fact="timed"):
-    """A request's deadline differs from the plain default, in the commit that opened it: by a calendar (name and
-    version; empty: around the clock), or with a timeout action other than denial. Payload: the terms."""
+    """A request's deadline has terms other than the default, committed with the event that opened it: its time is
+    counted by a calendar (name and version; empty: around the clock), or its timeout action is not denial. Payload: the
+    terms."""
 
     approval_id: str
     on_timeout: str
@@ -76,7 +77,7 @@ class ApprovalTimed(Event, fact="timed"):
 
 
 class ApprovalReminded(Event, fact="reminded"):
-    """People were reminded of a request, for the `n`-th time at its slot. `cause`: before (its deadline comes near),
+    """People were reminded of a request, for the `n`-th time at its slot. `cause`: before (its deadline is near),
     no_deadline (it waits without limit; `deadline` is the next reminder)."""
 
     approval_id: str
@@ -86,8 +87,9 @@ class ApprovalReminded(Event, fact="reminded"):
 
 
 class ApprovalEscalated(Event, fact="escalated"):
-    """A request was escalated to a further queue, whose role may decide it until `deadline`; earlier deciders still
-    may. The `n`-th time at its slot. `cause`: timeout, away (every decider is away). Payload: the reminder times."""
+    """A request was escalated to a further queue, whose role may decide it until `deadline`; earlier deciders may still
+    decide it. `n` counts the escalations at its slot. `cause`: timeout, away (every decider is away). Payload: the
+    reminder times."""
 
     approval_id: str
     to: str
@@ -98,9 +100,9 @@ class ApprovalEscalated(Event, fact="escalated"):
 
 class RunForked(Event):
     """The run is a fork of `origin`: at `node`, with the state of that run's `visit`, which began with its event
-    `at_seq`; or, with visit 0, from its input. `how`: fork, start_again. `effects` counts the origin's effects
-    after that point; with `fences_all` the list may be incomplete, so each call with an effect is asked about. Payload:
-    `state`, and the fingerprint of the `code` that it fits (absent in older events); `effects`; the
+    `at_seq`; or, with visit 0, from its input. `how`: fork, start_again. `effects` counts the origin's effects after
+    that point; with `fences_all` the list may be incomplete, so a person is asked about each call with an effect.
+    Payload: `state`, and the fingerprint of the `code` that it fits (absent in older events); `effects`; the
     justification."""
 
     origin: str
@@ -114,7 +116,7 @@ class RunForked(Event):
 
 
 class ForkMade(Event):
-    """A person made `fork` of this run: at its `visit`, or with 0 from its input. Payload: the justification."""
+    """A person made `fork` of this run: from its `visit`, or with 0 from its input. Payload: the justification."""
 
     fork: str
     how: str
@@ -123,8 +125,8 @@ class ForkMade(Event):
 
 
 class ContentErased(Event):
-    """A person had the key of the run's content destroyed: payloads before this event can't be read any more, by
-    anybody. It is the last event of a run. Its reason is clear, because there is no key for a payload."""
+    """A person had the key of the run's content destroyed: nobody can read the payloads before this event any more. It
+    is the last event of a run. Its reason is clear, because there is no key for a payload."""
 
     by: str
     role: str
@@ -132,7 +134,7 @@ class ContentErased(Event):
 
 
 class AnswerTakenOver(Event, fact="result"):
-    """Nothing was sent: the slot's call got the recorded outcome of `of_slot` and `of_attempt` of `of_run`. `how`:
+    """The slot's call was not sent; it got the recorded outcome of `of_slot` and `of_attempt` of `of_run`. `how`:
     consent (a person agreed at this call), audit (a person agreed before the run began). Payload: the result."""
 
     tool: str
@@ -146,8 +148,8 @@ class AnswerTakenOver(Event, fact="result"):
 
 
 class MessageReceived(Event):
-    """The run received its `n`-th message, a request of a name; it is handled in order, once the run reaches a point
-    where it may be. Payload: the request, as it was checked."""
+    """The run received its `n`-th message, a named request. Messages are handled in order, when the run reaches a point
+    that allows it. Payload: the validated request."""
 
     name: str
     n: int
@@ -156,9 +158,9 @@ class MessageReceived(Event):
 
 class MessageHandled(Event):
     """The outcome of the `n`-th message: answered, refused or failed. It was handled in `visit` (generation and
-    number), while the node waited at its `place`-th call, or with 0 when the node was done; there a replay takes over
-    its changes. `calls` are the slots of calls that waited for it. Payload: the answer and the changed state fields,
-    with the `number` of that state if it isn't 1; or code and message."""
+    number), while the node waited at its `place`-th call (0: after the node was done); a replay applies its changes
+    there. `calls` are the slots of calls that waited for it. Payload: the answer and the changed state fields, with the
+    `number` of that state if it isn't 1; or code and message."""
 
     name: str
     n: int
@@ -188,9 +190,9 @@ class RunMigrated(Event):
     """The run moved from version `of` to `to` (name@version); `generation` counts its moves. `how`: replayed (the
     current visit continues in the middle, as the node `node`), reentered (the visit is dropped, and `node` is entered
     from its top), unbegun (it had entered none). It was in the `visit`-th visit, whose calls have `slots` as their
-    generation. `fingerprint` is of the code it was tried with. Payload: the justification, the `state` it continues
-    with, the mapping of `nodes`, the function that made the state, and which calls are answered from the record or
-    repeated."""
+    generation. `fingerprint` is that of the code with which the move was tried. Payload: the justification, the `state`
+    it continues with, the mapping of `nodes`, the function that made the state, and which calls are answered from the
+    record or repeated."""
 
     of: str
     to: str
@@ -203,13 +205,13 @@ class RunMigrated(Event):
     by: str
 
 
-CONTENT_REFUSED = "content_refused"  # the code of a call or model request that was not let through
+CONTENT_REFUSED = "content_refused"  # the code of a call or model request that a hook refused
 
 
 class ContentScreened(Event, fact="screened"):
-    """Hooks screened content for a model, a tool or the node, for the `n`-th time at its slot. `hooks` are those asked,
-    as name@version; of `pieces` so many were `refused` or `replaced`. Pieces without a ContentWithheld passed. Payload:
-    the replacements, by place."""
+    """Hooks screened content for a model, a tool or the node, for the `n`-th time at its slot. `hooks` lists the hooks
+    asked, as name@version; `pieces`, `refused` and `replaced` are numbers of pieces. Pieces without a ContentWithheld
+    passed. Payload: the replacements, by place."""
 
     n: int
     to: str
@@ -221,7 +223,7 @@ class ContentScreened(Event, fact="screened"):
 
 class ContentWithheld(Event, fact="withheld"):
     """A hook withheld a piece: it is `refused`, or `replaced`. The content is recorded only by its size in characters
-    and a keyed digest. `n` numbers them at their slot, `place` names the piece, `source` its origin."""
+    and a keyed digest. `n` counts the withheld pieces at their slot, `place` names the piece, `source` its origin."""
 
     n: int
     place: str
@@ -239,15 +241,15 @@ class ContentWithheld(Event, fact="withheld"):
 CHOICE = "models"
 BY_SETTING = "system:settings"
 NO_VALID_ANSWER, TOO_MANY_TURNS = "no_valid_answer", "too_many_turns"
-# Codes of a ModelFailed that was written instead of a request: none went out.
+# Codes of a ModelFailed that was written instead of sending a request.
 NEVER_SENT = frozenset({CONTENT_REFUSED, NO_VALID_ANSWER, TOO_MANY_TURNS})
 COMPACTS = "compacts"  # in the payload of a ModelRequested: how many messages its answer replaces
 
 
 class ModelsChosen(Event, fact="models"):
-    """From here on the requests of `assistant` (empty: all) go to the first of `models` that serves; the slot is always
-    `models`, and `n` counts. `by` is `system:settings` for the installation's choice when the run first asked. Payload:
-    the justification, if a person changed it."""
+    """From here on the requests of `assistant` (empty: all) go to the first available one of `models`; the slot is
+    always `models`, and `n` counts the events. `by` is `system:settings` for the installation's choice when the run
+    first asked. Payload: the justification, if a person changed it."""
 
     n: int
     assistant: str
@@ -256,8 +258,9 @@ class ModelsChosen(Event, fact="models"):
 
 
 class TranscriptCompacted(Event, fact="compacted"):
-    """From here on the slot's answer replaces the `messages` oldest of its conversation, not counting the prompt.
-    Tokens are estimates of the whole conversation. Payload: `of`, a digest of each compacted message."""
+    """From here on the slot's answer replaces the oldest messages of its conversation, `messages` in number, not
+    counting the prompt. Tokens are estimates of the whole conversation. Payload: `of`, a digest of each compacted
+    message."""
 
     conversation: str
     model: str
@@ -268,8 +271,8 @@ class TranscriptCompacted(Event, fact="compacted"):
 
 class PolicyApplied(Event, fact="policy"):
     """The policies of `revision` decided the call for the `n`-th time: `effect` allow, require or deny, by the
-    strictest match, `policy` and its `version` (empty: none). Written with its consequence: the intent, the answer of a
-    read, the request to a queue, the refusal. `queues` are those that must approve."""
+    strictest match, `policy` and its `version` (empty: none). It is written together with its consequence: the intent,
+    the answer of a read, the request to a queue, the refusal. `queues` must approve."""
 
     tool: str
     effect: str
@@ -281,7 +284,8 @@ class PolicyApplied(Event, fact="policy"):
 
 
 class CachedReadTaken(Event, fact="result"):
-    """A pure call was answered by what `slot_read` of `run_read` read at `read_at`. Payload: arguments and result."""
+    """A pure call was answered from the cache, with the result that `slot_read` of `run_read` had read at `read_at`.
+    Payload: arguments and result."""
 
     tool: str
     requested_hash: str
@@ -291,9 +295,9 @@ class CachedReadTaken(Event, fact="result"):
 
 
 class ToolReadAnew(Event, fact="read_anew"):
-    """A pure call was repeated for the `n`-th time, since its recorded result was stale and not yet used. Its outcome
-    counts from here on: `code` is a definite failure's, empty for an answer. Payload: arguments and result, or message
-    and details."""
+    """A pure call was repeated for the `n`-th time, since its recorded result was stale and not yet used. The new
+    outcome applies from here on: `code` is that of a definite failure, or empty for an answer. Payload: arguments and
+    result, or message and details."""
 
     n: int
     tool: str
@@ -302,10 +306,10 @@ class ToolReadAnew(Event, fact="read_anew"):
 
 
 class WorkerLost(Event):
-    """The run was taken from its worker. `is_counted`: proven dead, in a step with nothing written since its claim.
-    `cause`: proof, suspicion, host_gone, operator, requeued; `proof` describes it. `reached`: claimed, intent_durable,
-    result_durable, visit_entered, wait_opened; `call` is the slot of a call with unknown outcome. `silent_ms`: from the
-    worker's last heartbeat to this event."""
+    """The run was taken from its worker. `is_counted`: the worker was proven dead in a step, and had written nothing
+    since its claim. `cause`: proof, suspicion, host_gone, operator, requeued; `proof` describes it. `reached`: claimed,
+    intent_durable, result_durable, visit_entered, wait_opened; `call` is the slot of a call with unknown outcome.
+    `silent_ms`: from the worker's last heartbeat to this event."""
 
     worker: str
     epoch: int
@@ -321,8 +325,8 @@ class WorkerLost(Event):
 
 
 class RunRequeued(Event):
-    """An operator returned the run to the pool. If a `worker` (its incarnation) had it, a WorkerLost follows; empty:
-    nobody had it, and it is ready now. Payload: the justification."""
+    """An operator returned the run to the pool. If a worker had it (`worker` names its incarnation), a WorkerLost
+    follows; otherwise `worker` is empty, and the run is ready now. Payload: the justification."""
 
     by: str
     role: str
@@ -330,9 +334,9 @@ class RunRequeued(Event):
 
 
 class OutcomeProposed(Event, fact="proposed"):
-    """A person proposed a call's outcome, where two people settle that: it counts once a second one agrees. `verdict`:
-    happened, did_not. `says` is the digest of verdict and receipt, `person` the account, `question` the number of the
-    wait. Payload: receipt and justification. The `n`-th about the attempt."""
+    """A person proposed a call's outcome, where two people must settle it: it takes effect once a second person agrees.
+    `verdict`: happened, did_not. `says` is the digest of verdict and receipt, `person` the account, `question` the
+    number of the wait. Payload: receipt and justification. `n` counts the proposals about the attempt."""
 
     tool: str
     verdict: str
@@ -345,7 +349,7 @@ class OutcomeProposed(Event, fact="proposed"):
 
 
 class OutcomeWithdrawn(Event, fact="proposal_withdrawn"):
-    """The author withdrew a proposed outcome. `n` is the proposal's. Payload: the justification."""
+    """The author withdrew a proposed outcome. `n` is the number of the proposal. Payload: the justification."""
 
     by: str
     role: str
@@ -354,7 +358,7 @@ class OutcomeWithdrawn(Event, fact="proposal_withdrawn"):
 
 class UpstreamAsked(Event, fact="upstream_asked"):
     """A person wants the tool's hook to ask upstream again for the call's outcome; the worker does it. Payload: the
-    justification. The `n`-th about the attempt."""
+    justification. `n` counts the requests about the attempt."""
 
     by: str
     role: str
@@ -362,8 +366,8 @@ class UpstreamAsked(Event, fact="upstream_asked"):
 
 
 class UpstreamTold(Event, fact="upstream_told"):
-    """Upstream's answer: `happened`, `did_not`, or `nothing` if unusable. It settles nothing: it is for the person who
-    asked. Payload of `happened`: the result. `n` is that of the UpstreamAsked."""
+    """Upstream's answer: `happened`, `did_not`, or `nothing` if unusable. It only informs the person who asked, and
+    settles nothing. Payload of `happened`: the result. `n` is the number of the UpstreamAsked."""
 
     answer: str
     n: int = 0
@@ -389,8 +393,8 @@ class VersionAssigned(Event):
 
 class StartPlanned(Event):
     """The run's start options other than its input: the business key and the rule for a live run with the same key, the
-    earliest and the latest start (ISO 8601; empty: none), the run of its key that it queues behind (None: none lived),
-    and its schedule with the planned time."""
+    earliest and the latest start (ISO 8601; empty: none), the run of its key that it queues behind (None: no such run
+    was live), and its schedule with the planned time."""
 
     business_key: str = ""
     on_conflict: str = ""
@@ -402,7 +406,7 @@ class StartPlanned(Event):
 
 
 class RunAdmitted(Event):
-    """No earlier run of the key is left, so this one may start. `after` is the one that ended last; None: unknown."""
+    """No earlier run with the key is left, so this one may start. `after` is the one that ended last; None: unknown."""
 
     by: str
     after: str | None
@@ -423,9 +427,9 @@ class RunHandedOff(Event):
 
 class RunCarriedOn(Event):
     """The run continues `origin`; `how`: renewal, handoff. `first` is the first run of the chain, `turn` the number of
-    runs before this one, and `handoffs` how many of them handed off. `business_key` is what it keeps of its origin's. A
-    renewal begins at `node`. Payload: `state` of a renewal, and the fingerprint of the `code` that made it (absent in
-    older events); `transcript` of a handoff, if given."""
+    runs before this one, and `handoffs` the number of handoffs among them. `business_key` is the key that it keeps from
+    its origin, if any. A renewal begins at `node`. Payload: `state` of a renewal, and the fingerprint of the `code`
+    that made it (absent in older events); `transcript` of a handoff, if given."""
 
     origin: str
     first: str
@@ -437,8 +441,8 @@ class RunCarriedOn(Event):
 
 
 class SignalCarried(Event):
-    """A signal that no call of the origin took: there the `of_n`-th of its name, here the `n`-th. `by` is its sender.
-    Payload: the signal's content."""
+    """A signal that no call of the origin took was carried over: the `of_n`-th of its name there, the `n`-th here. `by`
+    is its sender. Payload: the signal's content."""
 
     name: str
     n: int
@@ -447,8 +451,8 @@ class SignalCarried(Event):
 
 
 class UndoRegistered(Event, fact="undo"):
-    """The effect of the slot's call, if it happens, can be undone; written with its intent. `undo` is the agent's name
-    for it, `tool` the tool it calls."""
+    """The effect of the slot's call, if it happens, can be undone. It is written together with the call's intent.
+    `undo` is the agent's name for it, `tool` the tool it calls."""
 
     undo: str
     tool: str
@@ -471,7 +475,8 @@ class UndoBegun(Event):
 
 
 class EffectUndone(Event, fact="undone"):
-    """The slot's call undid the effect of `of_slot` and `of_attempt`; `of_run` is empty for the run's own."""
+    """The slot's call undid the effect of `of_slot` and `of_attempt`; `of_run` is empty for an effect of the run
+    itself."""
 
     of_run: str
     of_slot: str
@@ -481,8 +486,8 @@ class EffectUndone(Event, fact="undone"):
 
 
 class EffectLeft(Event, fact="left"):
-    """A person left the effect of `of_slot` and `of_attempt` in place, asked at this slot. Payload: the problem with
-    undoing it, and the justification."""
+    """A person left the effect of `of_slot` and `of_attempt` in place, in answer to a question at this slot. Payload:
+    the problem with undoing it, and the justification."""
 
     of_run: str
     of_slot: str
@@ -512,7 +517,7 @@ class ApprovalVoted(Event, fact="vote"):
 
     @property
     def people(self) -> frozenset[int]:
-        """Return the people the vote counts for: a deputy's counts for deputy and principal."""
+        """Return the people the vote counts for: a deputy's vote counts for deputy and principal."""
         return frozenset({self.person} if self.principal is None else {self.person, self.principal})
 
 
@@ -532,7 +537,7 @@ class PlanAmended(Event, fact="amended"):
 class InquiryMade(Event, fact="inquiry"):
     """A person who may decide a request asked a named person about it first. `to` is their name, `person` their
     account; `deadline` is the request's new deadline if its clock stops meanwhile, else empty. Payload: the text, the
-    time, and the old deadline and reminders. The `n`-th at its slot."""
+    time, and the old deadline and reminders. `n` counts the inquiries at the slot."""
 
     approval_id: str
     by: str
@@ -545,7 +550,7 @@ class InquiryMade(Event, fact="inquiry"):
 
 class InquiryEnded(Event, fact="inquiry_ended"):
     """An inquiry ended. `outcome`: answered (by the person asked), withdrawn (by the asker). `deadline` as above, if
-    the clock resumes. Payload: the text, and how long it was open. `n` is the inquiry's."""
+    the clock resumes. Payload: the text, and how long it was open. `n` is the number of the inquiry."""
 
     approval_id: str
     outcome: str
@@ -557,7 +562,7 @@ class InquiryEnded(Event, fact="inquiry_ended"):
 
 class ApprovalDelegated(Event, fact="delegated"):
     """A person who may decide a request delegated it to a named person. `principal` is the delegator's account,
-    `person` the delegate's. Payload: the justification. The `n`-th at its slot."""
+    `person` the delegate's. Payload: the justification. `n` counts the delegations at the slot."""
 
     approval_id: str
     by: str
@@ -569,7 +574,7 @@ class ApprovalDelegated(Event, fact="delegated"):
 
 
 class DelegationEnded(Event, fact="delegation_ended"):
-    """A delegation was taken back, or given back. `n` is the delegation's. Payload: the justification."""
+    """A delegation was taken back, or given back. `n` is the number of the delegation. Payload: the justification."""
 
     approval_id: str
     by: str

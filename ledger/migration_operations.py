@@ -16,8 +16,10 @@ _TRIGGERS = (
 
 
 class AdoptModel(CreateModel):
-    """Create the table of a model that was in another app before, unless the database has it from then. The former
-    app's first migration no longer has it, so that a database without the new app doesn't get the table."""
+    """Create the table of a model that moved from another app, unless the database has it from there.
+
+    The former app's first migration no longer creates it, so a database without the new app doesn't get the table.
+    """
 
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         table = to_state.apps.get_model(app_label, self.name)._meta.db_table
@@ -33,14 +35,16 @@ class AdoptModel(CreateModel):
             schema_editor.execute(trigger.install_sql, params=None)
 
     def database_backwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
-        """Keep the table: the code to go back to has it in the former app."""
+        """Keep the table: older code has its model in the former app."""
 
 
 def append_only_triggers(label: str, table: str = "") -> list[compiler.Trigger]:
-    """Return the compiled triggers of `append_only()` for the options of a model in a migration. `label` is the model's
-    ("app.Model"), `table` its table's name if that isn't Django's default."""
+    """Return the compiled triggers of `append_only()` for the options of a model in a migration.
+
+    `label` is the model's label ("app.Model"), `table` the name of its table if that isn't Django's default.
+    """
     app, _, model = label.partition(".")
     named = SimpleNamespace(app_label=app, object_name=model, db_table=table or f"{app}_{model.lower()}")
     named.concrete_model = SimpleNamespace(_meta=named)
-    stand_in: Any = SimpleNamespace(_meta=named)  # compiling reads nothing else of a model
+    stand_in: Any = SimpleNamespace(_meta=named)  # compiling a trigger needs nothing else of a model
     return [trigger.compile(stand_in) for trigger in append_only()]

@@ -1,8 +1,8 @@
 """The run's journal and the records of acts, written only by the functions in `sql/` and by `append.py`."""
 
 # Events, ledger entries and all act records are append-only: triggers refuse UPDATE, DELETE and TRUNCATE, and the
-# runtime role has no right to them either. `person` is the account's primary key: names can change hands, keys can't.
-# It is no foreign key, since the record outlives the account.
+# runtime role has no right to them either. `person` is the account's primary key: another person can get the same name,
+# but never the same key. It is no foreign key, since the record outlives the account.
 
 from __future__ import annotations
 
@@ -39,8 +39,7 @@ def no_truncate() -> pgtrigger.Trigger:
 
 
 class Coded(models.Model):
-    """A row whose code covers all its columns but a generated key and `FREE`, so that rows forged in the database have
-    no effect."""
+    """A row whose code covers all columns except a generated key and `FREE`, so that forged rows have no effect."""
 
     code = models.BinaryField(null=True)  # see codes.py
     FREE: frozenset[str] = frozenset()
@@ -49,19 +48,21 @@ class Coded(models.Model):
         abstract = True
 
     def coded(self) -> dict[str, Any]:
-        """Return the values that the code covers, by column. Nulls are left out, so that rows from before a column was
-        added keep their codes if it may be null."""
+        """Return the values that the code covers, by column.
+
+        Nulls are left out, so that rows from before a column was added keep their codes if it may be null.
+        """
         fields = [each for each in self._meta.concrete_fields if not isinstance(each, models.AutoField)]
         values = {each.attname: _coded(each, self) for each in fields if each.attname not in {"code", *self.FREE}}
         return {name: value for name, value in values.items() if value is not None}
 
     def seal(self) -> None:
-        """Set the code of the row's present values."""
+        """Set the code for the row's present values."""
         self.code = row_code(code_key(), self._meta.db_table, self.coded())
 
     @property
     def is_authentic(self) -> bool:
-        """Return whether one of our processes wrote exactly this. False for values that no process would write."""
+        """Return whether one of our processes wrote exactly these values. False for values that none would write."""
         try:
             return self.code is not None and is_rows_code(
                 code_key(), self._meta.db_table, self.coded(), bytes(self.code)
@@ -71,8 +72,11 @@ class Coded(models.Model):
 
 
 def _coded(field: models.Field[Any, Any], row: models.Model) -> Any:
-    """Return a column's value as codes cover it: the same before the row is stored and when it is read. Of content that
-    is its stored form, so that a code is checked without a key and stays valid when a run's key is destroyed."""
+    """Return a column's value as codes cover it: the same before it is stored and when it is read.
+
+    Of content it is the stored form, so that a code is checked without a key and stays valid when a run's key is
+    destroyed.
+    """
     match value := field.stored_in(row) if isinstance(field, ContentField) else getattr(row, field.attname):
         case None:
             return None
@@ -89,8 +93,11 @@ def _coded(field: models.Field[Any, Any], row: models.Model) -> Any:
 
 
 class Head(models.Model):
-    """The one narrow row of a run that every step touches: fence, sequence, chain head, control flags, usage. It has no
-    index but its key, so that updates stay in the page (HOT)."""
+    """The one narrow row of a run that every step touches.
+
+    It has the fence, sequence, chain head, control flags and usage. Its key is the only index, so that updates stay in
+    the page (HOT).
+    """
 
     run_id = models.UUIDField(primary_key=True)
     epoch = models.BigIntegerField(default=0)
@@ -139,8 +146,10 @@ class Head(models.Model):
 
 
 class Event(models.Model):
-    """An event of a run's journal. `clear` and `sealed` (the packed payload) are exact bytes; other columns derive from
-    them."""
+    """An event of a run's journal.
+
+    `clear` and `sealed` (the packed payload) are exact bytes; other columns derive from them.
+    """
 
     pk = models.CompositePrimaryKey("run_id", "seq")
     run_id = models.UUIDField()
@@ -167,18 +176,18 @@ class Event(models.Model):
                 name="ledger_event_one_fact_per_slot",
             )
         ]
-        indexes = [  # for journals of any length: runs with effects to undo, and retried runs
+        indexes = [  # Finds, in journals of any length, runs with effects to undo and retried runs.
             models.Index(fields=["run_id"], condition=models.Q(kind="UndoRegistered"), name="ledger_event_to_undo"),
             models.Index(fields=["run_id"], condition=models.Q(kind="RunRetried"), name="ledger_event_retried"),
-            # undone effects and version moves of a run
+            # Finds undone effects and version moves of a run.
             models.Index(
                 fields=["run_id"],
                 condition=models.Q(kind__in=["UndoAsked", "UndoBegun", "EffectUndone", "EffectLeft", "RunMigrated"]),
                 name="ledger_event_turned",
             ),
-            # What came since a time, for seals and traces. It holds the first and last time of each megabyte of events:
-            # a few pages for gigabytes. An append only looks at the summary of its own range, which exists for older
-            # ranges alone; autovacuum summarizes each range once it is full.
+            # Finds the events since a given time, for seals and traces. The index holds the first and last time of each
+            # megabyte of events: a few pages for gigabytes. An append only reads the summary of its own range, and only
+            # older ranges have one; autovacuum summarizes each range once it is full.
             BrinIndex(fields=["at"], name="ledger_event_by_time", autosummarize=True),
         ]
         triggers = append_only()
@@ -260,8 +269,10 @@ class OverrideRecord(Coded):
 
 
 class ActRecord(Coded):
-    """A person's act that neither overrides a run nor decides a gate: starts, answers, signals, dead hosts. Content of
-    an act without a run is not encrypted."""
+    """A person's act that neither overrides a run nor decides a gate.
+
+    Examples are starts, answers, signals and dead hosts. Content of an act without a run is not encrypted.
+    """
 
     id = models.BigAutoField(primary_key=True)
     run_id = models.UUIDField(null=True)
@@ -379,7 +390,7 @@ class Register(models.Model):
 
 
 class VerificationJob(models.Model):
-    """A verification of every run, asked for in the console and carried out by a process of its own."""
+    """A verification of every run, requested in the console and carried out by a separate process."""
 
     asked_by = models.TextField()
     asked_at = models.DateTimeField(db_default=Now())
@@ -390,16 +401,16 @@ class VerificationJob(models.Model):
     runs = models.BigIntegerField(default=0)
     events = models.BigIntegerField(default=0)
     problems = models.BigIntegerField(default=0)
-    # The first ones, each as the name of a list or a run's id, and the problem.
+    # The first problems, each with the name of a list or a run's id.
     findings = models.JSONField(default=list)
-    # Of each list of records without a run: name, number of records, last hash.
+    # Name, number of records and last hash of each list of records without a run.
     lists = models.JSONField(default=list)
     is_open = models.BooleanField(default=True)
     finished_at = models.DateTimeField(null=True)
 
     class Meta:
         constraints = (
-            # A second one at the same time would only make the first one slower.
+            # Only one job may be open, because a second one would only slow down the first.
             models.UniqueConstraint(
                 fields=["is_open"], name="ledger_one_verification_at_a_time", condition=models.Q(is_open=True)
             ),

@@ -27,15 +27,19 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class WriteTimed:
-    """One write of the journal by a worker, answered or failed: how long it took and its error. Not if cancelled."""
+    """One write of the journal by a worker: how long it took, and its error if it failed.
+
+    Cancelled writes are not reported.
+    """
 
     seconds: float
     error: BaseException | None
 
 
-# Called in the thread or event loop that did it: it must neither block nor fail.
+# Called in the thread or event loop of the request or write, so it must neither block nor fail.
 Observer = Callable[[Any], None]
-# By the class of what happened. Who tells asks `if Answered in installed` first, so that it costs nothing otherwise.
+# Observers by class of event. Callers check `if Answered in installed` first, so that it costs nothing without
+# observers.
 installed: dict[type[Any], tuple[Observer, ...]] = {}
 
 
@@ -48,7 +52,7 @@ def register(observers: Mapping[type[Any], Observer]) -> None:
 
 
 def tell(happened: object) -> None:
-    """Tell the observers of its class. A bug of one is logged, as what it observes has already happened."""
+    """Call the observers of its class. Their errors are only logged, since what they observe has already happened."""
     for observer in installed.get(type(happened), ()):
         try:
             observer(happened)

@@ -1,4 +1,4 @@
-"""Check that this process's database role can't rewrite the record, as a bug or injected SQL otherwise could."""
+"""Check that this process's database role can't rewrite the record: a bug or injected SQL could use that right."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.db import connection
 
-# A member of the owner may become the owner. A superuser is a member of every role, hence `rolsuper`.
+# A member of the owner role may become the owner. A superuser is a member of every role, hence `rolsuper`.
 _WHO = """
 SELECT current_user, rolsuper, coalesce((
     SELECT string_agg(c.relname, ', ' ORDER BY c.relname) FROM pg_class c
@@ -33,7 +33,10 @@ _FIX = (
 
 
 def problem_of(ask: Callable[[str, Sequence[Any]], tuple[str, bool, str]]) -> str | None:
-    """Return the problem of a database role in one line, or None. `ask` runs a statement as it, for one row."""
+    """Return the problem of a database role in one line, or None.
+
+    `ask` runs a statement in that role and returns one row.
+    """
     role, is_superuser, owned = ask(_WHO, [_RECORD])
     if is_superuser:
         return f"the database role {role!r} is a superuser, which can rewrite the record: {_FIX}"

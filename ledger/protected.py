@@ -1,5 +1,7 @@
-"""Rows that grant something, and whether the application wrote them in their present state. Code that grants something
-by a row reads it together with `proof_sql` and asks `is_authentic`."""
+"""Protect rows that grant something: tell whether the application wrote their present state.
+
+Code that grants something because of a row reads the row together with `proof_sql` and calls `is_authentic`.
+"""
 
 # The runtime role may change accounts, roles, keys, invitations, schedules and prices, so injected SQL could too. Such
 # a row counts only with a code under the installation's key (`ledger/codes.py`), which is not in the database.
@@ -49,9 +51,12 @@ class ChangedOutside(DurableAgentsError):
 
 @dataclass(frozen=True, slots=True)
 class Protected:
-    """A table whose rows carry codes over all columns but `free`. If a code also covers or depends on rows of other
-    tables, `proof` is SQL for the proofs of a row `{row}` (see ledger/sql/protected.sql), and `holds` are those tables
-    with the column that names the row. A row that does not fulfil the SQL condition `counts` is absent."""
+    """A table whose rows carry codes over all columns but `free`.
+
+    If a code also covers or depends on rows of other tables, `proof` is SQL for the proofs of a row `{row}` (see
+    ledger/sql/protected.sql), and `holds` are those tables with the column that names the row. A row that does not
+    fulfil the SQL condition `counts` is treated as absent.
+    """
 
     model: type[models.Model]
     what: str
@@ -83,19 +88,19 @@ class Protected:
         return f"jsonb_build_array(ledger_proof('{self.table}', {key}, NULL::{self.table}, NULL, NULL))"
 
     def gone_sql(self) -> str:
-        """Return SQL for the proofs of deleted rows. Any SQL may set a deletion's code: the key proves who did."""
+        """Return SQL for the proofs of deleted rows. Any SQL may write such a code, but only the key makes it valid."""
         return f"""
             SELECT {self.absent_sql("c.key")} AS proof FROM ledger_rowcode c
             WHERE c.table_name = '{self.table}' AND NOT EXISTS (
                 SELECT FROM {self.table} t WHERE t."{self.key}"::text = c.key AND {self.counts.format(row="t")})"""
 
     def proofs_sql(self) -> str:
-        """Return SQL for the proofs of all rows that count or are gone."""
+        """Return SQL for the proofs of all rows that fulfil `counts`, and of deleted rows."""
         there = f"SELECT {self.proof_sql('t')} AS proof FROM {self.table} t WHERE {self.counts.format(row='t')}"
         return f"{there} UNION ALL {self.gone_sql()}"
 
     def lock_sql(self) -> str:
-        """Return SQL that locks a row and its dependents, so that nobody changes what is about to get a code."""
+        """Return SQL that locks a row and its dependents, so that nobody changes them before they get a code."""
         held = [(self.table, self.key), *self.holds]
         locks = [f"{at}_ AS (SELECT 1 FROM {at} WHERE {column} = %(key)s FOR UPDATE)" for at, column in held]
         counted = " + ".join(f"(SELECT count(*) FROM {at}_)" for at, _ in held)
@@ -106,7 +111,10 @@ registry: dict[str, Protected] = {}
 
 
 def protect(model: type[models.Model], what: str, *, named_by: str, **more: Any) -> Protected:
-    """Give every row of a model a code (`more`: see `Protected`); for rows with a code column, for existence only."""
+    """Give every row of a model a code.
+
+    `more` are fields of `Protected`. If the model's rows have a code column, this code only proves that they exist.
+    """
     if issubclass(model, Coded):
         more["free"] = frozenset(each.column for each in model._meta.concrete_fields if not each.primary_key)
     protected = registry[model._meta.db_table] = Protected(model, what, named_by, **more)
@@ -115,7 +123,7 @@ def protect(model: type[models.Model], what: str, *, named_by: str, **more: Any)
 
 
 def belongs_to(model: type[models.Model], protected: Protected, key: str, *, free: Collection[str] = ()) -> None:
-    """Make rows of a model part of the protected row that `key` names. Saving only fields in `free` needs no code."""
+    """Make rows of a model part of the protected row that `key` names. Saving only fields in `free` renews no code."""
 
     def keys(instance: Any, update_fields: Collection[str] | None = None) -> list[Any]:
         found = getattr(instance, key)
@@ -169,7 +177,7 @@ def _in_one_transaction(save: Callable[..., None]) -> Callable[..., None]:
 
 
 def begin(protected: Protected, key: Any, *, is_end: bool = False) -> None:
-    """Lock a row that is about to change, and sign for the actor. Raises ChangedOutside, unless it is being deleted."""
+    """Lock a row that is about to change, and sign the change. Raises ChangedOutside, unless it is being deleted."""
     with connection.cursor() as cursor:
         cursor.execute(protected.lock_sql(), {"key": key})
     if not is_end:
@@ -178,7 +186,7 @@ def begin(protected: Protected, key: Any, *, is_end: bool = False) -> None:
 
 
 def end(protected: Protected, key: Any) -> None:
-    """Renew the code of a row that `begin` locked, and forget the actor that it named."""
+    """Renew the code of a row that `begin` locked, and clear the actor that `begin` set."""
     end_unnamed_actor()
     seal(protected, key)
 
@@ -222,7 +230,7 @@ def check(protected: Protected, key: Any) -> None:
 
 
 def _read(protected: Protected, key: Any) -> list[Any]:
-    """Return the proof of the row with this key, present or gone."""
+    """Return the proof of the row with this key, even if it is deleted."""
     with connection.cursor() as cursor:
         cursor.execute(
             f"""SELECT coalesce((SELECT {protected.proof_sql("t")} FROM {protected.table} t
@@ -246,7 +254,7 @@ def is_authentic_row(protected: Protected, key: Any) -> bool:
 
 
 def is_authentic(proof: str | list[Any]) -> bool:
-    """Return whether a row and its dependencies are authentic, by the result of `proof_sql`."""
+    """Return whether a row and its dependencies are authentic, from the result of `proof_sql`."""
     return wrong_in(proof) is None
 
 
@@ -260,7 +268,7 @@ def wrong_in(proof: str | list[Any]) -> tuple[str, str] | None:
 
 
 def wrong_rows(proofs: Collection[str]) -> Iterator[tuple[str, bool]]:
-    """Yield the keys of rows that aren't authentic, by the results of `proofs_sql`, and whether each exists."""
+    """Yield the key of each row that isn't authentic and whether it exists, from the results of `proofs_sql`."""
     for proof in proofs:
         own = json.loads(proof)[:1]
         if wrong_in(own):
@@ -275,7 +283,7 @@ def _fits(table: str, key: str, state: str, last: list[Any] | None) -> bool:
 
 
 def is_coded(row: RowCode) -> bool:
-    """Return whether a code has the installation's key, for this row and place."""
+    """Return whether a code was made with the installation's key for this row and place."""
     return hmac.compare_digest(code_of(row.table_name, row.key, row.n, row.state), bytes(row.code))
 
 

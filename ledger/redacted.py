@@ -1,4 +1,4 @@
-"""Values that pages, exports and logs leave out: fields of arguments and results, idempotency keys, callback tokens."""
+"""Redact values for pages, exports and logs: fields of arguments and results, idempotency keys, callback tokens."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ledger.events import ApprovalRequested
 
 MASK = "…"
 Pattern = tuple[str, ...]
-# A callback token lets anyone answer the call; an idempotency key and access to the other system let anyone
-# take the call's place there.
+# A callback token lets anyone answer the call. An idempotency key and access to the other system let anyone make the
+# call's request there first.
 _TOKEN = re.compile(r"(/api/v1/callbacks/)[^\s\"'?#/<>]+")
-_KEPT = len("da-") + 8  # characters
+_KEPT = len("da-") + 8  # characters that stay visible
 _KEY = re.compile(r"(?<![0-9A-Za-z])(da-[0-9a-f]{8})[0-9a-f]{32}(?![0-9A-Za-z])")
 
-# By tool. Tools of the same name in several agents share their fields.
+# By tool name; tools of the same name in several agents share their fields.
 _declared: dict[str, frozenset[Pattern]] = {}
 
 
@@ -33,14 +33,14 @@ def masked_text(text: str) -> str:
 
 
 def pattern_of(path: str) -> Pattern:
-    """Return the pattern of a path's end, such as `customer.name`, with `*` for any name. Raises ValueError."""
+    """Return the pattern for the end of a path, such as `customer.name`; `*` matches any name. Raises ValueError."""
     if not isinstance(path, str) or not path or any(not part for part in path.split(".")):
         raise ValueError(f"{path!r} is not a path of fields, such as iban or customer.name")
     return tuple(path.lower().split("."))
 
 
 def matches(path: Pattern, patterns: Iterable[Pattern]) -> bool:
-    """Return whether the path, in small letters, ends with one of the patterns."""
+    """Return whether the path, in lower case, ends with one of the patterns."""
     return any(
         len(path) >= len(pattern)
         and all(want in ("*", have) for want, have in zip(reversed(pattern), reversed(path), strict=False))
@@ -54,8 +54,10 @@ def declare(tool: str, paths: Collection[str]) -> None:
 
 
 def without_redacted(kind: str, clear: Mapping[str, Any], payload: Any) -> Any:
-    """Return the payload of a tool's event with dots in place of the fields that the tool declared. What an approval
-    binds stays whole."""
+    """Return the payload of a tool's event with dots in place of the fields that the tool declared.
+
+    Values that an approval binds are not redacted.
+    """
     patterns = _declared.get(str(clear.get("tool"))) if kind != ApprovalRequested.KIND else None
     return _masked(payload, patterns, ()) if patterns else payload
 

@@ -20,7 +20,7 @@ _UNREADABLE = (ValueError, TypeError, KeyError, ArithmeticError, RecursionError,
 
 
 def row_of(model: type[Row], values: Any, readable: str | None = None) -> Row:
-    """Return a row from JSON (text or parsed). `readable` has the columns that stay readable if the rest isn't."""
+    """Build a row from JSON (text or parsed). `readable` names the columns that stay readable if the rest isn't."""
     is_exact = any(isinstance(each, models.DecimalField) for each in model._meta.concrete_fields)
     try:
         columns = json.loads(values, parse_float=Decimal if is_exact else None) if isinstance(values, str) else values

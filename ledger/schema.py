@@ -1,5 +1,8 @@
-"""Compare the database with this code: its protocol, migrations and SQL definitions. A process starts on a database of
-its own release or of the next one; running ones continue while `migrate` runs (docs/reference/upgrading.md)."""
+"""Compare the database with this code: its protocol, migrations and SQL definitions.
+
+A process starts on a database of its own release or of the next one; running ones continue while `migrate` runs
+(docs/reference/upgrading.md).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from ledger.protocol import PROTOCOL
 Migration = tuple[str, str]
 _NAMED = 3
 _CONTRIB = "durableagents.contrib"
-# Living processes of releases that the database leaves behind. The database of protocol 1 has no such column.
+# Finds live processes of releases that the migrated database won't support. A database of protocol 1 lacks the column.
 _TOO_OLD = """
     SELECT kind, host, pid FROM runs_process
     WHERE ended_at IS NULL AND kind IN ('worker', 'web') AND protocol < %s
@@ -83,8 +86,11 @@ def protocol_of(alias: str = DEFAULT_DB_ALIAS) -> int:
 
 
 def migrate_refusal(alias: str = DEFAULT_DB_ALIAS) -> str | None:
-    """Return why `migrate` must not touch the database, or None: older code would grant rights on newer tables, and
-    processes of two releases ago would meet functions that this code no longer has."""
+    """Return why `migrate` must not touch the database, or None.
+
+    Older code would grant rights on newer tables, and processes from two releases ago would call functions that this
+    code no longer has.
+    """
     if unknown := _unknown(MigrationLoader(connections[alias])):
         return _unfit(unknown, alias)
     if 1 < protocol_of(alias) < PROTOCOL and (behind := _too_old_processes(alias)):
@@ -113,7 +119,7 @@ def _unknown(loader: MigrationLoader) -> list[Migration]:
 
 
 def _brought() -> set[str]:
-    """Return the apps of libraries that removable apps bring along, as the first of their migrations says."""
+    """Return the library apps that removable apps bring along, as declared in their first migrations."""
     labels = [each.name for each in iter_modules(import_module(_CONTRIB).__path__)]
     return {app for label in labels for app in getattr(_first_migration(label), "brings", ())}
 
@@ -127,8 +133,10 @@ def _first_migration(label: str) -> Any:
 
 
 def _need(loader: MigrationLoader, label: str, name: str) -> str | None:
-    """Return why an app that was taken out of INSTALLED_APPS can't leave its tables behind, as the first of its
-    migrations says; empty if it can, None if the migration isn't of an app that comes with this code."""
+    """Return why an app that was taken out of INSTALLED_APPS must stay; empty if it may go.
+
+    The app's first migration declares the reason. None if the migration isn't of an app that comes with this code.
+    """
     try:
         import_module(f"{_CONTRIB}.{label}.migrations.{name}")
     except ModuleNotFoundError:

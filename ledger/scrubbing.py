@@ -1,5 +1,7 @@
-"""Keeps values of secrets out of texts that are recorded. A secret store sets the scrubber when it first reads a
-value, so a process that reads none pays nothing."""
+"""Keeps secret values out of recorded texts.
+
+A secret store sets the scrubber when it first reads a value, so a process that reads none pays nothing.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,16 @@ from typing import Any, Protocol
 
 
 class Scrubber(Protocol):
-    """Replaces values of secrets by references to them."""
+    """Replaces secret values by references to them."""
 
     def text(self, text: str) -> str:
-        """Return a text without values."""
+        """Return the text with secret values replaced."""
 
     def error(self, text: str) -> str:
-        """Return an error text without values, nor beginnings and ends of values that were cut."""
+        """Return an error text with secret values replaced.
+
+        Beginnings and ends of values are replaced too, where the text was cut.
+        """
 
 
 scrubber: Scrubber | None = None
@@ -26,7 +31,7 @@ def use(found: Scrubber | None) -> None:
 
 
 def scrubbed(value: Any) -> Any:
-    """Return plain data without values of secrets."""
+    """Return plain data with secret values replaced."""
     if scrubber is None:
         return value
     match value:
@@ -41,5 +46,8 @@ def scrubbed(value: Any) -> Any:
 
 
 def scrubbed_error(text: str) -> str:
-    """Return an error text without values of secrets, also cut ones. Scrub before cutting it further."""
+    """Return an error text with secret values replaced, including truncated ones.
+
+    Scrub before truncating it further.
+    """
     return text if scrubber is None else scrubber.error(text)

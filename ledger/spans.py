@@ -1,5 +1,8 @@
-"""Ids of trace spans, derived from the place in the record that they are about. Nothing of them is stored: any process
-can name the span of a step that another one exported, and a row of the record leads to its span."""
+"""Derive ids of trace spans from the place in the record that a span describes.
+
+The ids are not stored: any process can name the span of a step that another one exported, and a row of the record leads
+to its span.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,10 @@ from hashlib import blake2b
 
 @lru_cache(maxsize=8192)
 def span_id(run_id: str, *place: object) -> str:
-    """Return the id, 16 hex digits, of a run's span: of the run itself without a `place`, of a call with slot,
-    attempt and "call"."""
+    """Return the id of a span of a run, 16 hex digits.
+
+    Without a `place` it is the span of the run itself; that of a call has slot, attempt and "call" as place.
+    """
     return blake2b("|".join([run_id, *map(str, place)]).encode(), digest_size=8).hexdigest()
 
 

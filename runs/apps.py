@@ -21,7 +21,7 @@ class RunsConfig(AppConfig):
         invalid agent."""
         from ledger.web.seeing import viewers
         from runs import features, seen
-        from runs import protected as protected  # it listens to changes
+        from runs import protected as protected  # connects signal handlers
         from runs.engine.agents import registry
         from runs.engine.errors import DefinitionError
         from runs.own_features import FEATURES
@@ -40,7 +40,7 @@ class RunsConfig(AppConfig):
         for agent in registry.agents():
             try:
                 agent.validate()
-                # Now, from the loaded source: a deployment may change the files later.
+                # Compute fingerprints now, from the loaded source, because a deployment may change the files later.
                 agent.fingerprint()
                 agent.older_fingerprints()
             except DefinitionError as error:
@@ -65,18 +65,18 @@ def _loaded(name: str) -> ModuleType:
 
 
 def _spot(name: str, error: SyntaxError) -> str:
-    """Return the place of a syntax error; for a file with NUL bytes the compiler names neither file nor line."""
+    """Return the file and line of a syntax error. For a file with NUL bytes the compiler names neither."""
     if error.filename is not None and error.lineno is not None:
         return f"{error.filename}, line {error.lineno}"
     try:
         spec = find_spec(name)
-    except (ImportError, SyntaxError, ValueError):  # of a package with errors itself
+    except (ImportError, SyntaxError, ValueError):  # the parent package has errors itself
         spec = None
     return error.filename or (spec.origin if spec is not None else None) or "its source"
 
 
 def _unloadable(name: str, error: BaseException) -> ImproperlyConfigured:
-    """Return the error with the innermost line of the author's code."""
+    """Return the error to raise, with the innermost line of the author's code."""
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if not any(part in frame.filename for part in _OURS)] or list(frames)
     return ImproperlyConfigured(

@@ -1,4 +1,4 @@
-"""Background tasks and threads, none of which may end unnoticed."""
+"""Background tasks and threads. None of them may end unnoticed."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def kept_thread(what: str, act: Callable[[], None]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Duty:
-    """A periodic job of another app for workers. `is_due` is an SQL condition checked every few seconds.
-    `act` does all that is due, in its own thread and connection; it may take long and run concurrently in several
-    workers. `then` names the jobs that it makes due."""
+    """A periodic job that an app adds to workers.
+    `is_due` is an SQL condition checked every few seconds. `act` does all that is due, in its own thread and
+    connection; it may take long and run concurrently in several workers. `then` names the jobs that it makes due."""
 
     name: str
     is_due: str
@@ -63,7 +63,8 @@ class Duty:
 
 
 class Duties:
-    """The periodic jobs of this process, one thread each; a failed one is logged and begun again when due."""
+    """The periodic jobs of this process, one thread each.
+    A job that fails is logged and started again when due."""
 
     def __init__(self) -> None:
         self._threads: dict[str, threading.Thread] = {}
@@ -74,7 +75,7 @@ class Duties:
 
     @property
     def question(self) -> str:
-        """Return an SQL value: the names of due jobs."""
+        """Return an SQL expression for the array of names of due jobs."""
         parts = [f"CASE WHEN {duty.is_due} THEN '{duty.name}' END" for duty in self.known.values()]
         return f"array_remove(ARRAY[{', '.join(parts)}]::text[], NULL)"
 

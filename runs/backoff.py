@@ -7,15 +7,16 @@ import random
 
 
 def pause_seconds(n: int, *, first: float, longest: float, spread: float = 0.0) -> float:
-    """Return the delay before the n-th attempt from 1: `first`, doubled up to `longest`, less up to `spread` of it.
-    The spread keeps attempts that began together apart; 0 before a first failure."""
+    """Return the delay before the n-th attempt, counted from 1; 0 before a first failure.
+    It is `first`, doubled for each further attempt up to `longest`, less a random part of up to `spread` of it, which
+    keeps attempts that began together apart."""
     if n < 1:
         return 0.0
     return min(first * 2.0 ** min(n - 1, 64), longest) * random.uniform(1.0 - spread, 1.0)
 
 
 class Patience:
-    """Delays between attempts to reach the database."""
+    """Growing delays between attempts to reach the database."""
 
     def __init__(self, *, first_seconds: float = 0.1, last_seconds: float = 2.0) -> None:
         self._first, self.last_seconds = first_seconds, last_seconds

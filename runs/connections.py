@@ -1,5 +1,5 @@
-"""The database's address for connections outside Django: listeners, heartbeats, the hot path.
-They bypass a transaction pooler, which breaks LISTEN and advisory locks, by `DATABASE_DIRECT_URL`."""
+"""The database's address for connections outside Django: listeners, heartbeats, the hot path. They use
+`DATABASE_DIRECT_URL` to bypass a transaction pooler, which breaks LISTEN and advisory locks."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from uuid import UUID
 from django.conf import settings
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-# Keys of OPTIONS for Django's backend only, unknown to libpq.
+# Keys of OPTIONS that only Django's backend knows, and libpq doesn't.
 _DJANGO_ONLY = frozenset({"pool", "server_side_binding", "isolation_level", "assume_role"})
 _LIBPQ_NAMES = {"NAME": "dbname", "USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
-# A half-open connection (the server's machine vanished) is noticed within half a minute.
+# Keepalives, so that a half-open connection (the server's machine vanished) is noticed within half a minute.
 _KEEPALIVES = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
 _tag = ""
 
 
 def tag_of(incarnation: UUID) -> str:
-    """Return the suffix of a worker's connection names, by which they are found and closed when it is gone."""
+    """Return the suffix of a worker's connection names.
+    Connections are found and closed by it when the worker is gone."""
     return incarnation.hex[:16]
 
 
 def sign_connections(incarnation: UUID) -> None:
-    """Tag this process's connections from here on, Django's included."""
+    """Add the tag to the names of this process's connections from now on, including Django's."""
     global _tag
     _tag = tag_of(incarnation)
     settings.DATABASES["default"].setdefault("OPTIONS", {})["application_name"] = f"durableagents housekeeping {_tag}"
@@ -30,13 +31,13 @@ def sign_connections(incarnation: UUID) -> None:
 
 def dsn(*, name: str = "durableagents") -> str:
     """Return libpq's connection string; `name` is shown in `pg_stat_activity`.
-    Read at every call: a test run renames the database after the settings were loaded."""
+    The settings are read at every call, because a test run renames the database after they were loaded."""
     direct = settings.DURABLEAGENTS.database_direct_url
     database = settings.DATABASES["default"]
     options = {key: value for key, value in database.get("OPTIONS", {}).items() if key not in _DJANGO_ONLY}
     name = f"{name} {_tag}".strip()
     if direct:
-        # Time limits on locks and idle transactions apply here too: they keep a stopped client from blocking recovery.
+        # Time limits on locks and idle transactions apply here too, so that a stopped client can't block recovery.
         given = (database.get("DIRECT_OPTIONS", options.get("options")), conninfo_to_dict(direct).get("options"))
         limits = " ".join(str(each) for each in given if each)
         more = {key: options[key] for key in ("connect_timeout",) if key in options} | (

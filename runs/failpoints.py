@@ -1,13 +1,13 @@
-"""Named crash points, for tests. Armed by the environment or by a file, refused in production, free when unarmed.
+"""Named crash points, for tests. The environment or a file arms them. Refused in production; free when unarmed.
 
     DURABLEAGENTS_FAILPOINTS="CP2@file_purchase_order:kill:1,CP4:stop:2"
-    DURABLEAGENTS_FAILPOINT_DIR=/some/folder            its file `armed` holds more of the same, one a line
+    DURABLEAGENTS_FAILPOINT_DIR=/some/folder            its file `armed` may hold more points, one per line
 
-`point[@tool][/run]:action:nth`: at the nth hit in a process do `kill` (SIGKILL to itself), `stop` (SIGSTOP) or `raise`.
-Each armed point acts once, across all processes and restarts: the marker file that says so is created exclusively
-before the act. A `+` in front makes a point sleep until the one before it has acted: a crash during recovery. The same
-point armed twice acts twice. The file is read again when it changes, so that one long-lived installation serves many
-cases.
+`point[@tool][/run]:action:nth` does an action at the nth hit in a process: `kill` (SIGKILL to itself), `stop` (SIGSTOP)
+or `raise`. Each armed point acts once across all processes and restarts, because a marker file is created exclusively
+before it acts. A point with a leading `+` is inactive until the one before it has acted, for crashes during recovery.
+The same point armed twice acts twice. The file is read again when it changes, so that one long-lived installation
+serves many test cases.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ARMED_FILE = "armed"
 _ACTIONS = ("kill", "stop", "raise")
 _SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 
-# The run that the current task drives, set by the host, so that deep points need no run id.
+# The run that the current task drives. The host sets it, so that points deep in the code need no run id.
 _driven: ContextVar[str] = ContextVar("driven_run", default="")
 
 
@@ -60,13 +60,13 @@ class _Armed:
             return
         if self.action == "raise":
             raise FailpointHit(f"failpoint {self.point} at {self.tool or 'any tool'}")
-        # To this very thread: another thread could take a SIGSTOP sent to the process, while this one runs on past the
-        # point.
+        # To this thread itself: another thread could take a SIGSTOP sent to the process, while this one runs on past
+        # the point.
         signal.pthread_kill(threading.get_ident(), _SIGNALS[self.action])
 
 
 def parse(text: str, folder: Path) -> list[_Armed]:
-    """Parse armed points. Raises ValueError naming the wrong part."""
+    """Parse armed points. Raises ValueError, which names the invalid part."""
     armed: list[_Armed] = []
     parts = [p.strip() for p in text.replace("\n", ",").split(",") if p.strip()]
     for i, part in enumerate(parts):
@@ -86,7 +86,8 @@ def parse(text: str, folder: Path) -> list[_Armed]:
 
 
 def marker_name(part: str, before: int = 0) -> str:
-    """Return the file that marks a point as done; `before` counts the same point armed earlier."""
+    """Return the name of the file that marks a point as done.
+    `before` is how often the same point was armed earlier."""
     return part.replace("+", "then_").replace(":", "_").replace("@", "_at_").replace("/", "_of_") + (
         f"_again_{before}" if before else ""
     )
@@ -104,7 +105,7 @@ class _Armoury:
         self._points = self._fixed
 
     def points(self) -> list[_Armed]:
-        """Return the armed points. Without a folder no system call; with one, a stat."""
+        """Return the armed points. Without a folder this makes no system call; with one, a stat."""
         if self.folder is None:
             return self._points
         try:
@@ -128,8 +129,9 @@ class _Armoury:
 
 @cache
 def _armoury() -> _Armoury:
-    """Return the armed points, created at first use; the environment validates them (durableagents/env.py)."""
-    from django.conf import settings  # tools pass crash points too, and are tested without Django
+    """Return the armed points, created at first use.
+    The environment was validated by durableagents/env.py."""
+    from django.conf import settings  # Tools pass crash points too, and are tested without Django.
 
     known = settings.DURABLEAGENTS
     return _Armoury(known.failpoints, known.failpoint_dir)
@@ -146,14 +148,14 @@ def driven() -> str:
 
 
 def hit(point: str, tool: str = "", run: str = "") -> None:
-    """Pass a crash point. `run` is for threads, which don't know their task's run."""
+    """Pass a crash point. `run` is for threads, which don't know the run of their task."""
     for armed in _armoury().points():
         if armed.is_met(point, tool, run or _driven.get()):
             armed.hit()
 
 
 def is_armed(point: str, run: str = "") -> bool:
-    """Return whether a point is armed, for points that are costly to reach exactly."""
+    """Return whether a point is armed. For points that are expensive to reach exactly."""
     if not (points := _armoury().points()):
         return False
     run = run or _driven.get()

@@ -1,4 +1,5 @@
-"""Registry of the features that apps add; the core imports none. An app installs its own as Django starts."""
+"""Registry of the features that apps add.
+The core imports none of them; an app installs its own as Django starts."""
 
 from __future__ import annotations
 
@@ -63,8 +64,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Notification:
-    """News for people. Its `kind` decides who is told. The same `fact` of a kind is told once. With a `person` it is
-    for that account alone, if it may know. `about` names a subject without an id of its own."""
+    """News for people.
+    Its `kind` decides who is notified. The same `fact` of a kind is notified once. With a `person` only that account is
+    notified, if it may see the news. `about` names a subject that has no id of its own."""
 
     kind: str
     fact: str
@@ -77,10 +79,11 @@ class Notification:
 
 @dataclass(frozen=True, kw_only=True)
 class Queues:
-    """The queues that are asked. `statement` is an SQL expression of all queues as one JSON document (jsonb), of which
-    `is_ours` checks a row. `role_of` returns the role in charge of a queue, from its row, which it locks: the
-    authority for what a queue allows; None if there is no such queue. Raises Forbidden if the row was not written by
-    our processes. `escalated` returns the queues to which questions of these runs were escalated."""
+    """The queues that questions are put to.
+    `statement` is an SQL expression of all queues as one JSON document (jsonb), and `is_ours` checks one row of it.
+    `role_of` locks a queue's row and returns the role in charge of it, the authority for what a queue allows; None if
+    there is no such queue. It raises Forbidden if the row was not written by our processes. `escalated` returns the
+    queues to which questions of these runs were escalated."""
 
     statement: str
     is_ours: Callable[[str], bool]
@@ -90,8 +93,9 @@ class Queues:
 
 @dataclass(frozen=True, kw_only=True)
 class QueueTimings:
-    """Rules of queues about time. `statement` is an SQL expression of all of them as one JSON document, which `read`
-    turns into rules by queue; `default` are those of any other queue."""
+    """Rules of queues about time.
+    `statement` is an SQL expression of all rules as one JSON document, which `read` turns into rules by queue.
+    `default` applies to any other queue."""
 
     statement: str
     read: Callable[[Any], Mapping[str, QueueTiming]]
@@ -100,19 +104,20 @@ class QueueTimings:
 
 @dataclass(frozen=True, kw_only=True)
 class Policies:
-    """The policies in force: `statement` selects them as one JSON document, `made_of` reads it."""
+    """The policies in force. `statement` selects them as one JSON document, which `made_of` reads."""
 
     statement: str
     made_of: Callable[[Any], Book]
 
 
-# Does what is due, skipping these ids, until a time (monotonic). Returns failures: what failed, its run, and the error.
+# Does what is due until a given time (monotonic), except for these ids. Returns failures: what failed, its run, and the
+# error.
 Sweep = Callable[[list[UUID], float], list[tuple[UUID, UUID, Exception]]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PromptSweep:
-    """A sweep, called while the SQL condition `is_due` holds."""
+    """A sweep that is called while the SQL condition `is_due` holds."""
 
     is_due: str
     act: Sweep
@@ -120,11 +125,12 @@ class PromptSweep:
 
 @dataclass(frozen=True, kw_only=True)
 class StartRules:
-    """Rules about the versions that new runs of an agent get. `statement` is an SQL expression with the parameter
-    `agent`, read as a run starts, after the lock of the agent's starts was taken. From its value, `closed_in` returns
-    the versions that take no new runs, and `assign` the version of a start by the agent's bare name, with its tags;
-    None for the newest open one. Both raise ChangedOutside if the rules were forged. `store` keeps an assignment with
-    its run. `closed` is an SQL query of the closed versions."""
+    """Rules about the versions that new runs of an agent get.
+    `statement` is an SQL expression with the parameter `agent`, read as a run starts, after the agent's lock for starts
+    was taken. From its value, `closed_in` returns the versions that take no new runs, and `assign` returns the version
+    for a start that names only the agent, and its tags; None means the newest open version. Both raise ChangedOutside
+    if the rules were forged. `store` keeps an assignment with its run. `closed` is an SQL query of the closed
+    versions."""
 
     statement: str
     closed: str
@@ -135,10 +141,12 @@ class StartRules:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSearch:
-    """Search of runs. `terms` returns the words by which a new run is found. `by_words` finds runs with all these words
-    and these values of columns: their ids, newest first, and whether more may match. `by_attributes` checks a search by
-    attributes, and returns its pages. Both raise BadSearch. Of an agent (by name; "" for all), `attributes` returns the
-    attributes to search by, with their kinds, `orders` the orders by them, with labels. `attributes_of` reads runs'."""
+    """Search of runs.
+    `terms` returns the words by which a new run is found. `by_words` finds runs that have all these words and these
+    column values; it returns their ids, newest first, and whether more may match. `by_attributes` checks a search by
+    attributes, and returns its pages. Both raise BadSearch. For an agent (by name; "" for all), `attributes` returns
+    the searchable attributes with their kinds, and `orders` the sort orders with labels. `attributes_of` reads the
+    attributes of runs."""
 
     terms: Callable[..., list[str]]
     by_words: Callable[[str, Mapping[str, str]], tuple[list[UUID], bool]]
@@ -150,8 +158,9 @@ class RunSearch:
 
 @dataclass(frozen=True, kw_only=True)
 class Certification:
-    """Certificates of keyed tools. `for_worker` makes those that a worker goes by. `read` reads all, and returns a
-    function that gives the one of an agent (by name) and tool."""
+    """Certificates of keyed tools.
+    `for_worker` returns the ones that a worker relies on. `read` reads all of them, and returns a function that gives
+    the certificate for an agent (by name) and tool."""
 
     for_worker: Callable[[Pool], Certificates]
     read: Callable[[], Callable[[str, Tool], Certificate]]
@@ -159,9 +168,10 @@ class Certification:
 
 @dataclass(frozen=True, kw_only=True)
 class StepUp:
-    """Proof at decisions, whose guard checks it. `answer` checks what a decision's form proves, given what is approved
-    in words and the approval: it returns the page that asks again, if it is wrong, and evidence for the guard. `ask`
-    returns the page that asks for a proof. Raises DurableAgentsError if the user has nothing to prove it with."""
+    """Proof of identity at decisions; a guard of decisions checks it.
+    `answer` checks the proof in a decision's form, given the approval and a text of what is approved: it returns a page
+    that asks again if the proof is wrong, and evidence for the guard. `ask` returns the page that asks for a proof.
+    Raises DurableAgentsError if the user has nothing to prove it with."""
 
     answer: Callable[[HttpRequest, str, Approval], tuple[HttpResponse | None, Any]]
     ask: Callable[[HttpRequest, str, Approval, Wanted], HttpResponse]
@@ -169,8 +179,9 @@ class StepUp:
 
 @dataclass(frozen=True, kw_only=True)
 class RunCommand:
-    """A verb of `manage.py runs`. `lines` does it for a run's id and the options, and yields what to print. Raises
-    DurableAgentsError, which is printed in one line, with exit code 2."""
+    """A verb of `manage.py runs`.
+    `lines` carries it out for a run's id and the options, and yields lines to print. Raises DurableAgentsError, which
+    is printed in one line, with exit code 2."""
 
     add_arguments: Callable[[ArgumentParser], None]
     lines: Callable[[UUID, Mapping[str, Any]], Iterator[str]]
@@ -184,20 +195,20 @@ class Feature:
 
     # Returns the statement that stores a gate with its wait.
     open_gate: Callable[[GateOpening, WaitSpec], Statement] | None = None
-    # Returns WITH clauses that store a gate's documents, by digest, before the statement that opens the gate.
+    # Returns WITH clauses that store a gate's documents by digest. They precede the statement that opens the gate.
     store_documents: Callable[[Mapping[str, bytes]], Statement] | None = None
     queues: Queues | None = None
     queue_timings: QueueTimings | None = None
-    # Keeps the deadlines of approvals, in place of the core's plain ones.
+    # Computes the deadlines of approvals, instead of the core's plain rules.
     deadlines: Deadlines | None = None
     policies: Policies | None = None
     secrets: SecretStore | None = None
     start_rules: StartRules | None = None
-    # Parts in tool calls, after the core's own (runs/engine/pipeline.py).
+    # Guards of tool calls, which run after the core's own (runs/engine/pipeline.py).
     guards: Sequence[Guard] = ()
-    # Returns the limits of calls that a worker observes, by its incarnation.
+    # Returns the limits on calls that a worker obeys, given its incarnation.
     limits: Callable[[UUID], Limits] | None = None
-    # Returns the halts that a worker observes, by its incarnation.
+    # Returns the halts that a worker obeys, given its incarnation.
     halts: Callable[[UUID], Halts] | None = None
     certification: Certification | None = None
     # Returns the hooks that screen content for every agent, in order.
@@ -205,142 +216,153 @@ class Feature:
     search: RunSearch | None = None
     step_up: StepUp | None = None
 
-    # Statements that accompany a run's creation, by its id. Its first events are packed inside: nothing may be kept
-    # beyond that, since the creation may be refused, and another process may create the same run.
+    # Yields statements that are executed with a run's creation, given its id. The run's first events are packed inside
+    # the context. Nothing may be kept beyond it, since the creation may be refused, and another process may create the
+    # same run.
     on_birth: Sequence[Callable[[UUID], AbstractContextManager[list[Statement]]]] = ()
     # Called with the ids of runs whose payloads this process is about to read or write in an event loop.
     before_read: Sequence[Callable[[Connection, Collection[UUID]], Awaitable[None]]] = ()
 
-    # Statements, with the queue or role as parameter, that accompany a question's opening. Raising DA059 refuses it.
+    # Statements executed as a question is opened, with the queue or role as parameter. Raising DA059 refuses the
+    # question.
     on_question: Sequence[str] = ()
-    # Statements, with the run's id as parameter, after its open waits were withdrawn. They check whether it has ended:
-    # a worker sends them with its end, which may be refused.
+    # Statements executed after a run's open waits were withdrawn, with the run's id as parameter. They check whether
+    # the run has ended, because a worker sends them with the run's end, which may be refused.
     on_withdraw: Sequence[str] = ()
-    # Statements, with the run's id as parameter, after a retry has reopened waits that its end had withdrawn.
+    # Statements executed after a retry has reopened waits that the run's end had withdrawn, with the run's id as
+    # parameter.
     on_reopen: Sequence[str] = ()
-    # What happens at a wait's deadline, by kind, with everything locked. Other waits are marked overdue.
+    # Handlers of a wait's deadline by kind, called with everything locked. Waits of other kinds are marked overdue.
     on_wait_due: Mapping[str, OnDue] = field(default_factory=dict)
-    # What happens after a halt has deferred a wait's deadline, by kind.
+    # Called after a halt has deferred a wait's deadline, by kind of wait.
     on_wait_moved: Mapping[str, Callable[[Wait], None]] = field(default_factory=dict)
-    # Called every few seconds with the ids to skip and the end of its time (monotonic). Returns failures.
+    # Sweeps that are called every few seconds.
     sweeps: Sequence[Sweep] = ()
-    # Sweeps that are called within about a second of being due, whatever else is.
+    # Sweeps that are called within about a second of being due, however much other work there is.
     prompt_sweeps: Sequence[PromptSweep] = ()
-    # Called as a process is about to serve, with its kind (web, worker): the reason why it must not, or None. Raises
-    # django.db.OperationalError during an outage, and is called again.
+    # Called with a process's kind (web, worker) before it serves. Returns the reason why it must not serve, or None. If
+    # it raises django.db.OperationalError during an outage, it is called again.
     on_serving: Sequence[Callable[[str], str | None]] = ()
-    # Called by `up` as it has started: lines that say what keeps runs from being executed.
+    # Called by `up` once it has started. Returns lines that say what keeps runs from being executed.
     start_notices: Sequence[Callable[[], list[str]]] = ()
-    # Called with each new connection of a worker's event loop, before its first use. Raising keeps it from being used.
+    # Called with each new connection of a worker's event loop, before its first use. An error keeps the connection from
+    # being used.
     on_connection: Sequence[Callable[[Connection], Awaitable[None]]] = ()
-    # Called in a worker's event loop, every few seconds at least, before it reads what happened.
+    # Called in a worker's event loop, at least every few seconds, before it reads the changes that concern it.
     before_round: Sequence[Callable[[Connection], Awaitable[None]]] = ()
     # Entered while a worker's event loop drives runs, with a function that counts its commits that have returned.
     while_driving: Sequence[Callable[[Callable[[], int]], AbstractContextManager[None]]] = ()
-    # Told of what was written and answered, by its class in ledger/observers.py.
+    # Notified of writes and requests, by the observer's class in ledger/observers.py.
     observers: Mapping[type[Any], Observer] = field(default_factory=dict)
-    # Reasons of this process, called often, why it must claim and send nothing for now.
+    # Called often. Returns whether this process must claim and send nothing for now.
     fences: Sequence[Callable[[], bool]] = ()
-    # Periodic jobs of workers, each in a thread of its own.
+    # Periodic jobs of workers, each in its own thread.
     periodic: Sequence[Duty] = ()
-    # Management commands that each `manage.py worker` keeps running beside its workers. SIGTERM ends them.
+    # Management commands that each `manage.py worker` keeps running next to its workers. SIGTERM ends them.
     helpers: Sequence[str] = ()
-    # Return metrics for Prometheus, within a few milliseconds. No label may name a run or person.
+    # Returns metrics for Prometheus, within a few milliseconds. No label may name a run or person.
     metrics: Sequence[Callable[[], Iterable[Metric]]] = ()
 
-    # Called before an answer is recorded that lets a run repeat a call of the run it was forked from, with the run, the
-    # question, the answer and the database's clock: what the answer attests about the call's sender, or "". Raises
-    # DurableAgentsError to refuse it.
+    # Called before an answer is recorded that lets a fork repeat a call of the original run, with the fork, the
+    # question, the answer and the database's clock. Returns what the answer attests about the call's sender, or "".
+    # Raises DurableAgentsError to refuse the answer.
     attest_repeat: Callable[[Run, WaitOpened, Any, datetime], str] | None = None
-    # Called before a session begins, with the account whose first proof was valid, its strength and the address to
-    # continue at: the address of a page that asks for a second factor first, or None.
+    # Called before a session begins, with the account whose first factor was valid, how strong that was, and the
+    # address to continue at. Returns the address of a page that asks for a second factor first, or None.
     second_factors: Sequence[Callable[[HttpRequest, User, str, str], str | None]] = ()
-    # Called before an administrator changes something, with what they do, and whether the form has no secrets: the page
-    # that asks them to sign in again, which then sends the form, or None.
+    # Called before an administrator changes something, with a text of the change, and whether the form has no secrets.
+    # Returns the page that asks the administrator to sign in again and then sends the form, or None.
     reauthentications: Sequence[Callable[[HttpRequest, str, bool], HttpResponse | None]] = ()
-    # Lines that `manage.py up` prints below the address of a new console, without the demo, by its environment.
+    # Returns a line that `manage.py up` prints below the address of a new console without the demo, given its
+    # environment.
     greetings: Sequence[Callable[[Any], str]] = ()
-    # Further ways to sign in, on the sign-in page: template and its values.
+    # Further ways to sign in, for the sign-in page: a template and its values.
     sign_in_panels: Sequence[Callable[[HttpRequest], tuple[str, dict[str, Any]]]] = ()
 
     # Called after each action on a run, with the action's name.
     on_action: Sequence[Callable[[str, Run], None]] = ()
-    # Tell people of something, after the commit. See `notify` below.
+    # Notify people after the commit. See `notify` below.
     notifiers: Sequence[Callable[[Notification], None]] = ()
-    # Called when a change of rules is proposed that a second person must confirm.
+    # Called when a rule change is proposed that a second person must confirm.
     on_change_proposed: Sequence[Callable[[ProposedChange], None]] = ()
-    # Called before a run's content is removed, by erasure or by age: the reason why it must be kept, or None.
+    # Called before a run's content is removed, by erasure or by age. Returns the reason why it must be kept, or None.
     removal_refusals: Sequence[Callable[[UUID], str | None]] = ()
-    # Called with the ids of runs whose content was erased, to let copies elsewhere go. Raising refuses the erasure.
+    # Called with the ids of runs whose content was erased, to remove copies elsewhere. An error refuses the erasure.
     on_erased: Sequence[Callable[[Collection[UUID]], None]] = ()
     # Called every few seconds with the versions of ready runs that no worker has.
     on_versions_missing: Sequence[Callable[[Sequence[str]], None]] = ()
 
-    # Reasons for the status of active runs, instead of the core's: the first that is not None. They make no query.
+    # Return the reason for an active run's status. The first that is not None replaces the core's. They make no query.
     status_reasons: Sequence[Callable[[RunFacts], FeatureReason | None]] = ()
-    # Further sentences about the status of active runs, on pages, in lists and in `why`. They make no query either.
+    # Return a further sentence about an active run's status, for pages, lists and `why`. They make no query either.
     status_notes: Sequence[Callable[[RunFacts], Sentence | None]] = ()
-    # Further actions about what a run waits for, and further sentences of `why` ("" for none).
+    # Return further actions on the things that a run waits for, and further sentences of `why` ("" for none).
     offers: Sequence[Callable[[RunFacts, Reader], list[Offer]]] = ()
     remarks: Sequence[Callable[[RunFacts], str]] = ()
     # Called after an account's sessions were ended: all of them or, with a request, all but the one that sent it.
     on_sessions_ended: Sequence[Callable[[int, HttpRequest | None], None]] = ()
-    # Sections of the page of one's own account: template and its value `p`.
+    # Sections of the page of the user's own account: a template and its value `p`.
     account_panels: Sequence[Callable[[HttpRequest], tuple[str, Any]]] = ()
-    # A template that says more about a halt, with its values; None for most halts.
+    # Returns a template with further details of a halt, and its values; None for most halts.
     halt_panels: Sequence[Callable[[UUID], tuple[str, dict[str, Any]] | None]] = ()
-    # An account's open items of runs that it may not see: by run, a value that changes with the item.
+    # Returns an account's open items of runs that it may not see: by run, a value that changes with the item.
     open_items: Sequence[Callable[[int], dict[str, Any]]] = ()
 
-    # Approves a question, and what is the same later, as `again` in a decision's body says: see approvals/deciding.py.
+    # Approves a question, and the same questions later if the decision's body has `again`; see approvals/deciding.py.
     approve_again: Callable[..., Approval] | None = None
-    # Called with a run's id: its approvals that ended early, since what gave them was revoked, and when they ended.
+    # Called with a run's id. Returns its approvals that ended early because the standing approval behind them was
+    # revoked, and when they ended.
     revoked_approvals: Sequence[Callable[[UUID], Mapping[UUID, datetime]]] = ()
-    # Checks of decisions on approvals, and panels of an approval's page.
+    # Checks of decisions on approvals, and panels on an approval's page.
     decision_guards: Sequence[DecisionGuard] = ()
     approval_panels: Sequence[Callable[[ApprovalDetail], Sequence[ApprovalPanel]]] = ()
-    # SQL values read with approvals, for these panels and lines: of a page (True) or a list (False).
+    # Return SQL values that are read with approvals for these panels (True: a page) and lines (False: a list).
     approval_annotations: Sequence[Callable[[bool], Mapping[str, Any]]] = ()
-    # Lists of approvals: lines of each in the console, by approval; further fields in the API, likewise, given also the
-    # ids of those whose payloads the reader may read; filters by name.
+    # For lists of approvals: lines in the console, by approval; further fields in the API, by approval, given also the
+    # ids of approvals whose payloads the reader may read; filters by name.
     approval_lines: Sequence[Callable[[Sequence[Approval]], Mapping[UUID, ApprovalPanel]]] = ()
     approval_fields: Sequence[Callable[[Sequence[Approval], Collection[UUID]], Mapping[UUID, Mapping[str, Any]]]] = ()
     approval_filters: Mapping[str, ApprovalFilter] = field(default_factory=dict)
-    # Facts of a run, by name: SQL expressions of JSON about a row of `ledger_head`, read with each run that is shown.
+    # Facts about a run, by name: SQL expressions of JSON about a row of `ledger_head`, read with each run that is
+    # shown.
     run_facts: Mapping[str, str] = field(default_factory=dict)
     # Panels of a run's page. Each function gets the run, its head with these facts, and the reader's account, and
     # returns a template with its value `p`, or None for no panel.
     run_panels: Sequence[Callable[[Run, Head, Any], tuple[str, Any] | None]] = ()
-    # Panels above the runs that need an operator: template and its value `p`; None for no panel.
+    # Panels above the list of runs that need an operator: a template and its value `p`; None for no panel.
     reconcile_panels: Sequence[Callable[[], tuple[str, Any] | None]] = ()
-    # Verbs of `manage.py runs VERB RUN`, with the options that only they have.
+    # Verbs of `manage.py runs VERB RUN`, each with its own options.
     run_commands: Mapping[str, RunCommand] = field(default_factory=dict)
-    # Links of a run's page: text and the name of the address, which takes the run's id.
+    # Links on a run's page: the text and the name of the URL, which takes the run's id.
     run_links: Sequence[tuple[str, str]] = ()
-    # Links at the agent on the page of a run that has not ended, and links of an agent's page: text and the name of the
-    # address, which takes name@version. The former get the run's id as `run`.
+    # Links next to the agent on the page of a run that has not ended, and links on an agent's page: the text and the
+    # name of the URL, which takes name@version. The former also pass the run's id as `run`.
     run_agent_links: Sequence[tuple[str, str]] = ()
     agent_links: Sequence[tuple[str, str]] = ()
-    # Links of the list of runs for those who may act: text and the name of the address, which gets the list's filter.
+    # Links above the list of runs, for those who may act: the text and the name of the URL, which gets the list's
+    # filter.
     run_list_links: Sequence[tuple[str, str]] = ()
-    # Those of the page of an archived run.
+    # Links on the page of an archived run, in the same form.
     archived_run_links: Sequence[tuple[str, str]] = ()
-    # Called before a queue is removed, with its name: what still needs it, as a sentence without its end, or "".
+    # Called with a queue's name before it is removed. Returns what still needs it, as the beginning of a sentence, or
+    # "".
     queue_uses: Sequence[Callable[[str], str]] = ()
-    # Extra template values: of a queue's page; of the page of all queues, by account. And the templates that show them.
+    # Extra template values for a queue's page, and for the page of all queues (given the account), and the templates
+    # that show them.
     queue_panels: Sequence[Callable[[Any], dict[str, Any]]] = ()
     queue_list_panels: Sequence[Callable[[int | None], dict[str, Any]]] = ()
     queue_templates: Sequence[str] = ()
     queue_list_templates: Sequence[str] = ()
-    # Links of the page of all queues: text and the name of the address.
+    # Links on the page of all queues: the text and the name of the URL.
     queue_list_links: Sequence[tuple[str, str]] = ()
     # Fields of forms, by form: the place on the page and the label of each, for links from errors.
     form_fields: Mapping[str, Mapping[str, tuple[str, str]]] = field(default_factory=dict)
-    # Labels of values in records of changes, and functions that put a value into words, by its name.
+    # Labels of values in records of changes, and functions that describe a value in words, by the value's name.
     change_labels: Mapping[str, str] = field(default_factory=dict)
     change_texts: Mapping[str, Callable[[Any], str]] = field(default_factory=dict)
 
-    # Checks of a run's record; tables of runs, with the column of the run's id; checks of records without a run.
+    # Checks of a run's record; tables about runs, with the column that holds the run's id; checks of records without a
+    # run.
     run_checks: Sequence[Callable[[ReadJournal], Check]] = ()
     run_tables: Mapping[str, str] = field(default_factory=dict)
     record_checks: Sequence[Callable[[], Listed | None]] = ()
@@ -350,9 +372,9 @@ installed: dict[str, Feature] = {}
 
 
 def install(*features: Feature) -> None:
-    """Add features to this process, or replace those of the same name, whose checks stay."""
+    """Add features to this process. A feature replaces one of the same name, whose checks stay registered."""
     for each in features:
-        installed.pop(each.name, None)  # so that it comes last
+        installed.pop(each.name, None)  # so that the new one comes last
         installed[each.name] = each
         runs.register(*each.run_checks, **each.run_tables)
         registers.register(*each.record_checks)
@@ -360,20 +382,21 @@ def install(*features: Feature) -> None:
 
 
 def parts_of_all(parts: Callable[[Feature], Sequence[T]]) -> Iterator[T]:
-    """Yield these parts of all features."""
+    """Yield these parts of all features, in the order of installation."""
     for feature in installed.values():
         yield from parts(feature)
 
 
 def notify(news: Notification) -> None:
-    """Let features tell people of this, in the caller's transaction. Without such a feature nobody is told."""
+    """Call every feature's notifiers in the caller's transaction. Without any, nobody is notified."""
     for tell in parts_of_all(lambda each: each.notifiers):
         tell(news)
 
 
 @contextmanager
 def birth(run_id: UUID) -> Iterator[list[Statement]]:
-    """Yield the statements that accompany a run's creation, while its first events are packed."""
+    """Yield the features' statements for a run's creation.
+    Its first events must be packed inside this context."""
     with ExitStack() as stack:
         made = [stack.enter_context(make(run_id)) for make in parts_of_all(lambda each: each.on_birth)]
         yield [statement for statements in made for statement in statements]
@@ -386,13 +409,14 @@ async def prepare_reading(connection: Connection, run_ids: Collection[UUID]) -> 
 
 
 def search_terms(run_id: UUID, **about: Any) -> list[str]:
-    """Return the words by which a new run is found; none without a feature that searches."""
+    """Return the words by which a new run is found; none if no feature provides search."""
     search = only(lambda each: each.search)
     return [] if search is None else search.terms(run_id, **about)
 
 
 def worker_certificates(pool: Pool) -> Certificates:
-    """Return the certificates of a worker's tools. Without a feature that has any, no tool is certified."""
+    """Return the certificates that a worker relies on.
+    Without a feature for certification, no tool is certified."""
     certification = only(lambda each: each.certification)
     if certification is None:
         return Certificates(settings.DURABLEAGENTS.uncertified_tools)
@@ -400,8 +424,9 @@ def worker_certificates(pool: Pool) -> Certificates:
 
 
 def certificate_reader() -> CertificateReader:
-    """Read the certificates, and return a function that gives a tool's, by its agent's name. None: it has no use for
-    one, since it sends no key, or no feature has any."""
+    """Read the certificates, and return a function that gives the one for an agent's name and a tool.
+    It returns None if the tool sends no idempotency key and so needs no certificate, or if no feature provides
+    certificates."""
     certification = only(lambda each: each.certification)
     certificate_of = certification.read() if certification else None
 
@@ -419,19 +444,20 @@ def removal_refusal(run_id: UUID) -> str | None:
 
 
 def serving_refusal(kind: str) -> str | None:
-    """Return the first reason why this process, of this kind, must not serve, or None. Raises OperationalError."""
+    """Return the first reason why this kind of process must not serve, or None. Raises OperationalError."""
     return next((why for ask in parts_of_all(lambda each: each.on_serving) if (why := ask(kind))), None)
 
 
 async def greet(connection: Connection) -> None:
-    """Let features check a new connection of a worker's event loop. Raises what keeps it from being used."""
+    """Let features check a new connection of a worker's event loop.
+    An error keeps the connection from being used."""
     for check in parts_of_all(lambda each: each.on_connection):
         await check(connection)
 
 
 @contextmanager
 def driving(count_commits: Callable[[], int]) -> Iterator[None]:
-    """Let features accompany a worker's event loop."""
+    """Enter the features' contexts around a worker's event loop."""
     with ExitStack() as stack:
         for accompany in parts_of_all(lambda each: each.while_driving):
             stack.enter_context(accompany(count_commits))
@@ -444,5 +470,5 @@ def handler(parts: Callable[[Feature], Mapping[str, T]], kind: str) -> T | None:
 
 
 def only(part: Callable[[Feature], T | None]) -> T | None:
-    """Return a part that at most one feature should have: the first one's."""
+    """Return the value of a part that at most one feature should have: the first one found."""
     return next((found for each in installed.values() if (found := part(each)) is not None), None)

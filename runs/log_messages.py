@@ -62,7 +62,7 @@ FOREIGN_MESSAGE = "message %d in the queue is not a run id and is dropped"
 
 
 class Outage:
-    """Logs an outage of the database once when it begins and once when it ends."""
+    """Logs a database outage once when it begins and once when it ends."""
 
     def __init__(self, log: logging.Logger, who: str) -> None:
         self._log, self._who = log, who

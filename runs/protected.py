@@ -1,4 +1,4 @@
-"""Protected rows of prices and default budgets: see ledger/protected.py."""
+"""Registers the rows of prices and default budgets as protected; see ledger/protected.py."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """SQL conditions that limit a query to the runs a viewer may see.
-A restricted list reads indexes by creator and by tag, so its cost doesn't depend on others' runs."""
+Restricted lists use indexes by creator and by tag, so their cost doesn't depend on other people's runs."""
 
 from __future__ import annotations
 
@@ -31,14 +31,15 @@ def is_seen(run: str, who: Viewer) -> Sql:
 
 
 def is_of_seen(column: str, who: Viewer) -> Sql:
-    """Return the condition that another table's run is visible; `column` holds the run's id."""
+    """Return the condition that a row's run is visible, for a table whose `column` holds the run's id."""
     if who.sees_all:
         return "true", []
     return f"{column} IN ({_THEIRS})", [who.person, sorted(who.tags)]
 
 
 def arm(who: Viewer, column: str = "run_id") -> dict[str, Any]:
-    """Return the same as a list's arm (`ledger/web/cursors.py`); {} for viewers who see everything."""
+    """Return the same condition as an arm of a list (`ledger/web/cursors.py`).
+    It is {} for viewers who see everything."""
     if who.sees_all:
         return {}
     text, values = is_of_seen(column, who)
@@ -46,10 +47,10 @@ def arm(who: Viewer, column: str = "run_id") -> dict[str, Any]:
 
 
 def fits(who: Viewer, at: str = "run") -> Q:
-    """Return the same as a Django condition; `at` is the field of the run."""
+    """Return the same condition for Django's ORM; `at` is the name of the field with the run."""
     if who.sees_all:
         return Q()
-    # By run ids instead of joined rows, all of which would be read.
+    # Compare run ids instead of joining, which would read every joined row.
     return Q(**{f"{at}_id__in": RawSQL(_THEIRS, [who.person, sorted(who.tags)])})
 
 
@@ -73,9 +74,9 @@ def sees(who: Viewer, run_id: UUID) -> bool:
 
 
 def readable(creators: Mapping[UUID, int | None], who: Viewer | None = None) -> frozenset[UUID]:
-    """Return those of these visible runs whose payloads may be read, given each with its creator.
-    The caller leaves out erased runs, which nobody reads. Viewers who only see their own runs read all of them. Queries
-    the database only for viewers with own tags."""
+    """Return the visible runs whose payloads may be read, from the creators by run.
+    Erased runs, which nobody may read, must be left out by the caller. Viewers who only see their own runs read all of
+    them. Queries the database only for viewers who own tags."""
     who = who or viewer()
     if who.reads_all or not who.sees_all:
         return frozenset(creators)
@@ -96,7 +97,7 @@ def reads(who: Viewer, run_id: UUID) -> bool:
 
 
 def walks(who: Viewer, arms: Sequence[Arm], after: Sql = ("true", [])) -> list[Sql]:
-    """Return statements of (run_id, created_at), newest first, that together give the visible runs of any arm.
+    """Return statements that select (run_id, created_at) of visible runs of any arm, newest first.
     Each takes its limit as its last value. `after` is a condition on `created_at, id` of a table `r`."""
     found: list[Sql] = []
     later, place = after
@@ -126,10 +127,11 @@ def walks(who: Viewer, arms: Sequence[Arm], after: Sql = ("true", [])) -> list[S
 
 
 def newest(who: Viewer, arms: Sequence[Arm], *, limit: int, beyond: Place | None = None) -> RawSQL:
-    """Return up to `limit` ids of visible runs of any arm, newest first, after a place."""
+    """Return a query of up to `limit` ids of visible runs of any arm, newest first, beyond a place."""
     after: Sql = ("true", []) if beyond is None else ("(r.created_at, r.id) < (%s, %s)", list(beyond))
     parts = walks(who, arms, after)
-    inner = " UNION ".join(f"({text})" for text, _ in parts)  # UNION: each run once, whatever tags it is visible by
+    # UNION removes duplicates: a run may be visible by several tags
+    inner = " UNION ".join(f"({text})" for text, _ in parts)
     values = [value for _, given in parts for value in (*given, limit)]
     return RawSQL(
         f"SELECT run_id FROM ({inner}) AS seen ORDER BY created_at DESC, run_id DESC LIMIT %s", [*values, limit]
@@ -137,7 +139,7 @@ def newest(who: Viewer, arms: Sequence[Arm], *, limit: int, beyond: Place | None
 
 
 def counted(who: Viewer, fit: Arm, most: int) -> Sql:
-    """Return a statement with one row per visible run that fits, up to `most`."""
+    """Return a statement with one row for each visible run that fits, but at most `most` rows."""
     parts = walks(who, [fit])
     inner = " UNION ".join(f"({text})" for text, _ in parts)
     return f"SELECT 1 FROM ({inner}) AS seen LIMIT %s", [*(v for _, given in parts for v in (*given, most)), most]

@@ -1,1 +1,1 @@
-"""Approvals and the audit over HTTP. Nobody imports from here but the address table."""
+"""HTTP API of approvals and the audit trail. Only the URL configuration imports from here."""

@@ -1,4 +1,4 @@
-"""Rows of approvals for the API."""
+"""Build API rows of approvals."""
 
 from __future__ import annotations
 
@@ -28,8 +28,11 @@ from runs.journal.asked.queues import QUEUES
 
 
 def approval_rows(approvals: Sequence[Approval]) -> list[ApprovalRow]:
-    """Return rows of approvals with their decisions and the previous revision's, in two further queries; one more for
-    viewers who don't read every run's payloads, and one if any is open."""
+    """Return rows of approvals, with their decisions and the decision on the previous revision.
+
+    This takes two further queries, one more for viewers who don't read every run's payloads, and one more if any
+    approval is open.
+    """
     ids = {a.id for a in approvals} | {a.previous_id for a in approvals if a.previous_id}
     decision_rows = list(Decision.objects.filter(approval_id__in=ids).select_related("approval"))
     decisions: dict[UUID | None, Decision] = {d.approval_id: d for d in decision_rows if d.closes}
@@ -66,8 +69,8 @@ def approval_row(
 ) -> ApprovalRow:
     """Return the row of one revision. `arguments` is read from the bytes that `plan_hash` covers.
 
-    `earlier` is the decision on the revision before this one. Without `is_read` nothing is told of what is asked,
-    beyond that it is.
+    `earlier` is the decision on the revision before this one. Without `is_read`, the row shows that there is a request,
+    but none of its content.
     """
     evidence = {} if is_read else {"evidence": [], "why": "", "effect": ""}
     plan = approval.planned() if is_read else None
@@ -112,8 +115,11 @@ def _stage(each: StageShown) -> StageRow:
 
 
 def _wanted(approval: Approval, plan: dict[str, Any]) -> dict[str, Any]:
-    """Return the proof required to approve it: while it is open by its plan and the queue's current settings, which may
-    be newer than the plan; afterwards by the plan."""
+    """Return the proof required to approve it.
+
+    While it is open, that follows from the plan and the queue's current settings, which may be newer; afterwards only
+    from the plan.
+    """
     known = QUEUES.now().thresholds if approval.state == ApprovalState.OPEN else {}
     queues = [known[queue] for queue in asked_at(approval) if queue in known]
     try:

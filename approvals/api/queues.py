@@ -1,4 +1,4 @@
-"""Queues over HTTP: reading them and setting them up."""
+"""Read and set up queues over HTTP."""
 
 from __future__ import annotations
 

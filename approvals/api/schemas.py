@@ -1,4 +1,4 @@
-"""The API's answers about approvals, as documented. A test holds the answers to these shapes."""
+"""Documented response schemas for approvals. A test checks real answers against them."""
 
 from __future__ import annotations
 

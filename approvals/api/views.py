@@ -1,4 +1,4 @@
-"""Approvals over HTTP: what waits for whom, and deciding it."""
+"""List and decide approvals over HTTP."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Approvals(ApiView):
             "run_id": query.uuid("run_id"),
         }
         fit = {name: value for name, value in given.items() if value}
-        # A queue's approvals lie in its index by state.
+        # One arm for each state, because the index of a queue's approvals is by state.
         arms = [{**fit, "state": state} for state in ApprovalState.values] if set(fit) == {"queue"} else [fit]
         arms = [{**arm, **seen.arm(viewer())} for arm in arms]
         rows = Approval.objects.select_related("run").filter(
@@ -82,7 +82,7 @@ class Decide(ApiView):
 
 
 def _amended(approval_id: UUID, body: DecisionBody, by: Actor) -> Approval:
-    """Return the next revision; it is approved if its author may approve it."""
+    """Return the next revision; it is already approved if its author may approve it."""
     if body.verdict != "approve":
         fix = "approve with them, or reject without"
         raise InvalidInput(
@@ -106,7 +106,7 @@ def shown_one(approval_id: UUID, user: Any) -> Approval:
     who, places = viewer(), [one.queue for one in stand_ins(held)]
     at = Q(queue__in=places) | Q(escalated_to__overlap=places)
     at |= Q(id=approval_id) if has_case(held, approval_id) else Q()
-    fits = Q() if who.sees_all else at | seen.fits(who)  # what is nothing drops out of an OR
+    fits = Q() if who.sees_all else at | seen.fits(who)  # an empty condition drops out of an OR
     approval = Approval.objects.select_related("run").filter(fits, id=approval_id).first()
     if approval is None or not is_shown(approval, held):
         raise NotFound("approval", approval_id)

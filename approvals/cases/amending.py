@@ -1,5 +1,7 @@
-"""Approve with changes: close the question, open the next revision with a person's arguments, and count their approval
-of it if they may give it."""
+"""Approve with changes: close the question, and open its next revision with a person's arguments.
+
+Their approval of the new revision is counted if they may give it.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,7 @@ class Amended:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A person's changed arguments, checked as far as this process can."""
+    """A person's changed arguments, checked as far as this process can check them."""
 
     plan: dict[str, Any]
     arguments: dict[str, Any]
@@ -77,8 +79,10 @@ class Wanted:
 
 
 def look(approval: Approval, given: Any) -> Wanted:
-    """Return the question's arguments with `given` (some or all) in their place. Raises InvalidInput by the wrong
-    field, StalePlan for an unreadable plan."""
+    """Return the question's arguments with those in `given` replaced.
+
+    Raises InvalidInput for the wrong field, StalePlan for an unreadable plan.
+    """
     plan = approval.planned()
     if plan is None or not is_plan_intact(approval):
         raise StalePlan(approval)
@@ -162,10 +166,12 @@ def amend(
     stage: int | None = None,
     typed: Mapping[str, str] | None = None,
 ) -> Amended:
-    """Approve exactly the plan that was read, with these arguments in place of its own. `stage` is the stage that was
-    read, for callers that want it checked; `typed` is what was typed for the new plan, where its approval has to show
-    that. Raises NotFound, Forbidden, JustificationRequired, NotShown, Busy, AlreadyDecided, AlreadyVoted, StalePlan,
-    OtherStage, InvalidInput, RecordDamaged; then nothing has changed."""
+    """Approve exactly the plan that was read, with these arguments in place of its own.
+
+    `stage` is the stage that was read, for callers that want it checked; `typed` is what the editor typed to prove the
+    approval of the new plan, if that is required. Raises NotFound, Forbidden, JustificationRequired, NotShown, Busy,
+    AlreadyDecided, AlreadyVoted, StalePlan, OtherStage, InvalidInput, RecordDamaged; then nothing has changed.
+    """
     unlocked = Approval.objects.select_related("run").filter(pk=approval_id).first()
     if unlocked is None:
         raise NotFound("approval", approval_id)
@@ -183,7 +189,7 @@ def amend(
     check_stage(approval, wait, stage)
     wanted = look(approval, arguments)
     question, terms = _question(approval, wait), recorded_authority(authority, facts.asked)
-    first = required_by(wanted.plan, approval.queue).stages[0].queue  # the next revision starts there again
+    first = required_by(wanted.plan, approval.queue).stages[0].queue  # the next revision starts at the first stage
     revision = deadlines().revise(approval, wait, first, now)
     amended, new = amend_question(
         str(run.id),
@@ -217,7 +223,7 @@ def _close(approval: Approval, wait: Wait, by: Actor, now: datetime) -> None:
 
 
 def _question(approval: Approval, wait: Wait) -> e.ApprovalRequested:
-    """Return the question's event with the plan as hashed. Raises RecordDamaged."""
+    """Return the question's event, with the plan as it was hashed. Raises RecordDamaged."""
     rows = Event.objects.filter(run_id=approval.run_id, slot=wait.slot, kind=e.ApprovalRequested.KIND)
     for row in rows.order_by("-seq"):
         event = decode(bytes(row.clear), unpack(row.sealed))
@@ -267,7 +273,8 @@ def _say_yes(following: Approval, run: Run, typed: Mapping[str, str] | None, *, 
         decided = decide(
             following.id, verdict="approve", plan_hash=following.plan_hash, justification=text, by=by, typed=typed
         )
-    except (ProofNeeded, KeyCannotProve, NothingProves, InvalidInput, Forbidden) as error:  # its own page asks for it
+    except (ProofNeeded, KeyCannotProve, NothingProves, InvalidInput, Forbidden) as error:
+        # The page of the new revision asks for what is missing.
         return Amended(following, error.detail)
     is_counted = decided.state == ApprovalState.OPEN
     return Amended(decided, "your approval is recorded, but more are needed." if is_counted else "")

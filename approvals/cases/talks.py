@@ -11,11 +11,11 @@ from ledger import events as e
 from ledger.verification.runs import EventLine, ReadJournal, at_most_once, compared
 from runs.engine.tape import payload_of
 
-Key = tuple[str, int]  # the approval and the number
+Key = tuple[str, int]  # the approval and the inquiry's or delegation's number
 
 
 class Talks:
-    """Check one run's inquiries and delegations, rows against events in both directions."""
+    """Check one run's inquiries and delegations: compare rows with events in both directions."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
@@ -103,7 +103,7 @@ class Talks:
         ended: Mapping[Key, Any],
         columns: Callable[[Any, Any], dict[str, Any]],
     ) -> Iterator[str]:
-        """Compare rows, each with its start, with the events that begin and end them."""
+        """Compare rows, each with its start time, with the events that begin and end them."""
         missing = dict(begun)
         yield from at_most_once(f"the {word} {of} approval", [(str(row.approval_id), row.n) for row, _ in rows])
         for row, at in rows:
@@ -128,7 +128,7 @@ class Talks:
             yield f"{what}: the time of its end differs from the journal's"
 
     def place_of(self, what: str, row: Decision, seq: int) -> Iterator[str]:
-        """Check that a deputy's decision had an open delegation from this principal."""
+        """Check that a deputy's decision was covered by an open delegation from this principal."""
         deputy_of = row.standing.get("deputy_of") if isinstance(row.standing, dict) else None
         if not isinstance(deputy_of, Mapping) or "delegation" not in deputy_of:
             return

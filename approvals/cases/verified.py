@@ -16,7 +16,7 @@ _OF_THE_ARGUMENTS = frozenset({"arguments", "headline", "rule", "amount", "stage
 
 
 def as_decision(event: e.PlanAmended) -> e.ApprovalDecided:
-    """Return an amendment as the decision that ends its question."""
+    """Convert an amendment to the decision that closes its question."""
     return e.ApprovalDecided(
         slot=event.slot,
         attempt=event.attempt,

@@ -136,7 +136,7 @@ def _compared(wanted: Wanted) -> list[Change]:
 
 
 class Plan(Page):
-    """The bytes that a decision binds, with evidence."""
+    """Show the bytes that a decision binds, with evidence."""
 
     section = "inbox"
     http_method_names = ["get"]

@@ -1,5 +1,8 @@
-"""Administrators' acts on queues and limits. Each is one transaction and records before and after. The queue's row is
-the lock of all this: decisions hold it too, so a change applies to a decision entirely or not at all."""
+"""Administrators' acts on queues and limits.
+
+Each is one transaction and records before and after. The queue's row is the lock for all of this: decisions lock it
+too, so a change applies to a decision entirely or not at all.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +45,10 @@ Most = Annotated[
 
 
 class QueueBody(SteerBody):
-    """A queue. `role` names the group whose members decide there. `needs_amount`: people with a limit can't approve
-    calls without an amount."""
+    """A queue. `role` names the group whose members decide there.
+
+    With `needs_amount`, people with a limit can't approve calls without an amount.
+    """
 
     name: Name = Field(description="Name of the queue.")
     title: Name = Field(description="Title for people.")
@@ -64,8 +69,10 @@ class QueueChangeBody(SteerBody):
 
 
 class LimitBody(SteerBody):
-    """The most that a person may approve alone. Without a person it applies to every holder of the role who has no
-    limit of their own. Null: unlimited."""
+    """The most that a person may approve alone.
+
+    Without a person it applies to every holder of the role who has no limit of their own. Null: unlimited.
+    """
 
     person: Name = Field(
         default="", description="User name; empty: everyone with the role who has no limit of their own."
@@ -75,9 +82,12 @@ class LimitBody(SteerBody):
 
 
 class ProofBody(SteerBody):
-    """Proof required to approve calls above an amount (in the queue's currency) or from a risk level; with neither, all
-    calls. `minutes`: maximum age of the person's authentication, by `second_factor` or by password; 0: no requirement.
-    `type_amount`, `type_target`: the person must type these. With none of these, no proof is required."""
+    """Proof required to approve calls above an amount (in the queue's currency) or from a risk level.
+
+    With neither, all calls are covered. `minutes` is the maximum age of the person's authentication, by `second_factor`
+    or by password; 0: no requirement. With `type_amount` or `type_target`, the person must type these. With none of
+    these, no proof is required.
+    """
 
     minutes: Annotated[int, Field(strict=False, ge=0, le=24 * 60), NoFlag] = Field(
         default=0, description="Maximum age of the person's authentication; 0: no requirement."
@@ -110,7 +120,7 @@ class LiftBody(SteerBody):
     person: Name = Field(default="", description="User name; empty: the limit of the role.")
 
 
-MAX_QUEUES = 200  # at most
+MAX_QUEUES = 200
 NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
 
 
@@ -130,8 +140,8 @@ CHANGES = [
 ]
 
 
-# By form of a queue's page: the columns it sets (sums are in its currency), their title, and its act. A sender has seen
-# only those columns.
+# For each form of a queue's page: the columns it sets (sums are in its currency), their title, and its act. Only those
+# columns are shown with the form.
 PARTS = {
     "change": (("title", "role", "currency", "needs_amount"), "The definition of the queue {}", "queue_change"),
     "proof": (("proof", "currency"), "The proof required to approve in {}", "queue_proof"),
@@ -141,13 +151,13 @@ PARTS = {
 
 
 class QueueInUse(DurableAgentsError):
-    """Something is still asked there, or would be."""
+    """The queue is still in use by open questions, agents or budgets."""
 
     status, code, title = 409, "queue-in-use", "The queue is still needed"
 
 
 class QueueState(DurableAgentsError):
-    """It is already closed, open or removed."""
+    """The queue is already closed, open or removed."""
 
     status, code, title = 409, "illegal-state", "Not possible in the queue's state"
 
@@ -163,7 +173,10 @@ def find(name: str) -> Queue:
 @two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def create(body: QueueBody, *, by: Actor) -> Queue:
-    """Add a queue, or restore a removed one. Raises InvalidInput by the field, Forbidden, JustificationRequired."""
+    """Add a queue, or restore a removed one.
+
+    Raises InvalidInput for the wrong field, Forbidden, JustificationRequired.
+    """
     by, why = as_admin(by), justified("queue", body.justification)
     twin = Queue.objects.select_for_update().filter(name__iexact=body.name).first()
     if twin is not None and (twin.state != Queue.State.REMOVED or twin.name != body.name):
@@ -191,7 +204,7 @@ def create(body: QueueBody, *, by: Actor) -> Queue:
 @two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def change(name: str, body: QueueChangeBody, *, seen: str | None = None, by: Actor) -> Queue:
-    """Set title, role, currency or whether amounts are needed. Raises as `create` does, Moved and NotFound."""
+    """Set title, role, currency or whether amounts are needed. Raises the same as `create`, and Moved, NotFound."""
     by, why = as_admin(by), justified("queue_change", body.justification)
     queue = unmoved(name, "change", seen)
     before = snapshot(queue)
@@ -220,23 +233,28 @@ def change(name: str, body: QueueChangeBody, *, seen: str | None = None, by: Act
 @two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def close(name: str, *, by: Actor, justification: str) -> Queue:
-    """Close a queue: nothing new is asked or decided; open questions stay open until their deadline. Raises QueueState,
-    NotFound, Forbidden, JustificationRequired."""
+    """Close a queue: nothing new is asked or decided; open questions stay open until their deadline.
+
+    Raises QueueState, NotFound, Forbidden, JustificationRequired.
+    """
     return _move("queue_close", name, Queue.State.OPEN, Queue.State.CLOSED, by, justification)
 
 
 @two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def open_again(name: str, *, by: Actor, justification: str) -> Queue:
-    """Open a closed queue. Raises as `close` does."""
+    """Open a closed queue. Raises the same as `close`."""
     return _move("queue_open", name, Queue.State.CLOSED, Queue.State.OPEN, by, justification)
 
 
 @two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def remove(name: str, *, by: Actor, justification: str) -> Queue:
-    """Remove a queue. Its name stays known, so that seeding doesn't restore it. Raises QueueInUse if it has open
-    questions, or agents or budgets use it; NotFound, Forbidden, JustificationRequired."""
+    """Remove a queue.
+
+    Its name stays known, so that seeding doesn't restore it. Raises QueueInUse if it has open questions, or agents or
+    budgets use it; NotFound, Forbidden, JustificationRequired.
+    """
     by, why = as_admin(by), justified("queue_remove", justification)
     queue = locked(name)
     if needed := _needed_by(queue):
@@ -249,8 +267,10 @@ def remove(name: str, *, by: Actor, justification: str) -> Queue:
 @two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def limit(name: str, body: LimitBody, *, seen: str | None = None, by: Actor) -> Queue:
-    """Set the limit of a person or the role. Raises InvalidInput by the wrong field, Moved, NotFound, Forbidden,
-    JustificationRequired."""
+    """Set the limit of a person or the role.
+
+    Raises InvalidInput for the wrong field, Moved, NotFound, Forbidden, JustificationRequired.
+    """
     by, why = as_admin(by), justified("queue_limit", body.justification)
     queue = locked(name)
     currency = body.currency or queue.currency
@@ -270,11 +290,14 @@ def limit(name: str, body: LimitBody, *, seen: str | None = None, by: Actor) -> 
 @two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def lift(name: str, body: LiftBody, *, seen: str | None = None, by: Actor) -> Queue:
-    """End a limit: the role's then applies to the person, and none to the role. Raises InvalidInput if there is none,
-    Moved, NotFound, Forbidden, JustificationRequired."""
+    """End a limit.
+
+    A person then has the role's limit, and a role has none. Raises InvalidInput if there is none, Moved, NotFound,
+    Forbidden, JustificationRequired.
+    """
     by, why = as_admin(by), justified("queue_limit_lift", body.justification)
     queue = locked(name)
-    # Also for closed or deleted accounts.
+    # Accounts that are closed or deleted can be named too.
     person = _number_of(body.person) if body.person else None
     last = _current_limit(queue, person, body.person, seen)
     if last is None:
@@ -290,8 +313,10 @@ def lift(name: str, body: LiftBody, *, seen: str | None = None, by: Actor) -> Qu
 @two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def prove(name: str, body: ProofBody, *, seen: str | None = None, by: Actor) -> Queue:
-    """Set what an approval must prove there, and its threshold. Raises InvalidInput by the wrong field, Moved,
-    NotFound, Forbidden, JustificationRequired."""
+    """Set the proof required to approve at a queue, and its threshold.
+
+    Raises InvalidInput for the wrong field, Moved, NotFound, Forbidden, JustificationRequired.
+    """
     by, why = as_admin(by), justified("queue_proof", body.justification)
     queue = unmoved(name, "proof", seen)
     proof = Proof(body.minutes * 60, body.second_factor, body.type_amount, body.type_target)
@@ -310,8 +335,10 @@ def prove(name: str, body: ProofBody, *, seen: str | None = None, by: Actor) -> 
 @two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def offer(name: str, body: ReasonsBody, *, seen: str | None = None, by: Actor) -> Queue:
-    """Replace the reasons offered to deciders. Raises InvalidInput by the wrong field, Moved, NotFound, Forbidden,
-    JustificationRequired."""
+    """Replace the reasons offered to a queue's deciders.
+
+    Raises InvalidInput for the wrong field, Moved, NotFound, Forbidden, JustificationRequired.
+    """
     by, why = as_admin(by), justified("queue_reasons", body.justification)
     queue = unmoved(name, "reasons", seen)
     for each in body.reasons:
@@ -346,7 +373,7 @@ def part_of(queue: Queue, part: str) -> list[Any]:
 
 
 def unmoved(name: str, part: str, seen: str | None) -> Queue:
-    """Return the queue's row, locked, if the part is as `seen`. Raises Moved, NotFound."""
+    """Lock and return the queue's row, if the part is still as `seen`. Raises Moved, NotFound."""
     queue, (_, words, action) = locked(name), PARTS[part]
     if is_moved(seen, part_of(queue, part)):
         raise Moved(words.format(queue.name), _set_by(queue, action))
@@ -359,7 +386,7 @@ def _set_by(queue: Queue, action: str) -> str:
 
 
 def locked(name: str) -> Queue:
-    """Return the queue's row, locked. Raises NotFound."""
+    """Lock and return the queue's row. Raises NotFound."""
     queue = Queue.objects.select_for_update().filter(name=name).exclude(state=Queue.State.REMOVED).first()
     if queue is None:
         raise NotFound("queue", name)
@@ -367,14 +394,14 @@ def locked(name: str) -> Queue:
 
 
 def hold(names: Iterable[str]) -> None:
-    """Share-lock these queues against change until the transaction ends, by name to avoid deadlocks."""
+    """Share-lock these queues against change until the transaction ends, sorted by name to avoid deadlocks."""
     with connection.cursor() as cursor:
         for name in sorted(set(names)):
             cursor.execute("SELECT id FROM approvals_queue WHERE name = %s FOR SHARE", [name])
 
 
 def locked_with(name: str, others: Iterable[str]) -> Queue:
-    """Return the queue's row, locked, and share-lock the others. Raises NotFound."""
+    """Lock and return the queue's row, and share-lock the others. Raises NotFound."""
     others = set(others) - {name}
     hold(each for each in others if each < name)
     queue = locked(name)
@@ -393,7 +420,7 @@ def _move(action: str, name: str, source: str, target: str, by: Actor, justifica
 
 
 def store(action: str, queue: Queue, *, by: Actor, before: dict[str, Any], why: str) -> Queue:
-    """Save a queue's change with the act's record."""
+    """Save a change of a queue together with the record of the act."""
     queue.set_by, queue.changed_at = by.ref, database_now()
     queue.seal()
     queue.save(update_fields=None if queue.pk is None else CHANGES)
@@ -410,7 +437,7 @@ def _record(
 
 
 def limits_mark(queue: Queue, limits: Iterable[Limit]) -> str:
-    """Return what limit forms were made from: the currency and the limits in force, so that changes are detected."""
+    """Return a mark of what limit forms show, the currency and the limits in force, so that changes are detected."""
     return " ".join([queue.currency, *(str(pk) for pk in sorted(row.pk for row in limits))])
 
 
@@ -456,7 +483,7 @@ def _check_currency(currency: str) -> None:
 
 def _needed_by(queue: Queue) -> str:
     """Return what still uses the queue, as text; empty if nothing."""
-    # In this order: what a concurrent retry reopens is found by the second query.
+    # The order matters: the second query finds what a concurrent retry reopens.
     of_failed = Approval.objects.filter(queue=queue.name, state="withdrawn", run__state="failed").first()
     if of_failed is not None:
         return f"run {of_failed.run_id} has failed, and would request {of_failed.title!r} there again if it is retried"

@@ -1,4 +1,4 @@
-"""Queues and deputyships, read in the statement of the session or key, so that no page needs another query."""
+"""Read queues and deputyships in the same statement as the session or key, so that no page needs another query."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ FACTS = "approvals_along(NULL)::jsonb"
 
 
 def is_ours(row: str) -> bool:
-    """Return whether a queue's row, as text, is authentic. Cached: every request reads all; they rarely change."""
+    """Return whether a queue's row, given as text, is authentic.
+
+    Cached, because every request reads all queues and they rarely change.
+    """
     return _is_authentic(row, code_key())
 
 
@@ -33,7 +36,10 @@ def _is_authentic(row: str, key: bytes) -> bool:
 
 
 def learnt(value: Any) -> list[Mark]:
-    """Learn the queues; return the reader's deputyships, cases and limits. Forged rows or queues grant nothing."""
+    """Update the known queues, and return the reader's deputyships, cases and limits.
+
+    Forged rows and forged queues grant nothing.
+    """
     value = json.loads(value) if isinstance(value, str) else value
     QUEUES.learn(value)
     ours = {name for name, *_, row in value["queues"] if is_ours(row)}
@@ -56,7 +62,7 @@ def learnt(value: Any) -> list[Mark]:
 
 
 def _limits(fields: dict[str, Any], places: Sequence[tuple[str, int]]) -> list[OwnLimit]:
-    """Return the reader's limit by queue where one binds: their highest. For counting and display only."""
+    """Return the reader's highest limit by queue, where every authority is limited. For counting and display only."""
     me, decided = fields["decides"]
     limits = {(queue, person): (most, currency, needs) for queue, needs, person, most, currency in fields["limits"]}
     found = []
@@ -65,7 +71,7 @@ def _limits(fields: dict[str, Any], places: Sequence[tuple[str, int]]) -> list[O
         ways = [[own or role]] if queue in decided else []
         ways += [[limits.get((queue, principal)) or role, own] for at, principal in places if at == queue]
         caps = [[cap for cap in way if cap is not None and cap[0] is not None] for way in ways]
-        if all(caps):  # one unlimited way means no limit
+        if all(caps):  # a single unlimited authority means no limit
             most, currency, needs = max((min(way, key=_cap_amount) for way in caps), key=_cap_amount)
             found.append(OwnLimit(queue, Decimal(most), currency, needs))
     return found
@@ -76,5 +82,5 @@ def _cap_amount(cap: Sequence[Any]) -> Decimal:
 
 
 def _is_asked_there(went: Sequence[str] | None) -> bool:
-    """Return whether a case is decided at a queue: its first one, or by an authentic escalation."""
+    """Return whether a case is decided at a queue: as its first one, or by an authentic escalation."""
     return went is None or any(row_of(Escalation, each).is_authentic for each in went)

@@ -1,5 +1,7 @@
-"""SQL that tells whether someone, alone or as second person, changed who decides a question after it was opened: they
-may not decide it."""
+"""SQL that tells whether a person changed who decides a question after it was opened.
+
+Such a person may not decide it. Changes made as second person count too.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ _OF_QUEUES = "'queue', 'queue_change', 'queue_close', 'queue_open', 'queue_limit
 _OF_POLICIES = "'policy', 'policy_change', 'policy_retire', 'policy_restore'"
 # Fields of a policy that affect decisions: all but its text.
 _DECIDING = "'agent', 'tool', 'condition', 'effect', 'queue', 'within_seconds', 'proof'"
-# Whose roles count as one's own: one's own account, and those of principals, by deputyship or delegation.
+# Those whose roles count as a person's own: their account, and principals by deputyship or delegation.
 _OWN = """(SELECT me.id
             UNION ALL SELECT o.principal FROM approvals_deputy o WHERE o.deputy = me.id AND o.revoked_at IS NULL
             UNION ALL SELECT o.principal FROM approvals_delegation o
@@ -16,9 +18,9 @@ _OWN = """(SELECT me.id
 _OWN_TEXT = f"(SELECT own.id::text FROM {_OWN} AS own(id))"
 # SQL value about the account me.id: the time of its first such act. {queue} is the queue's name, {case} the first
 # stage's question, {approval} this one. Deputies are matched by account, since names change. A policy counts if it may
-# match this call, before or after. An applied proposal is recorded as its author's; the second person has an own act
-# that names the change. The database records roles that people give themselves; roles from a sign-in provider don't
-# count. Forged rows may hold anything.
+# match this call, before or after. An applied proposal is recorded as its author's; the second person has an act of
+# their own that names the change. The database records roles that people give themselves; roles from a sign-in provider
+# don't count. Forged rows may contain anything.
 CHANGED = f"""(SELECT min(did.at)
     FROM (SELECT c.opened_at, c.tool, r.agent, (SELECT q.role FROM approvals_queue q WHERE q.name = {{queue}}) AS role
           FROM approvals_approval c JOIN runs_run r ON r.id = c.run_id WHERE c.id = {{case}}) question

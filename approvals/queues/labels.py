@@ -20,7 +20,7 @@ _COLUMNS = "SELECT column_name FROM information_schema.columns WHERE table_name 
 
 
 def seed(using: str = "default") -> None:
-    """Add the settings' queues that never existed, after `migrate`. Existing queues keep their roles."""
+    """Create the queues in the settings that never existed, after `migrate`. Existing queues keep their roles."""
     with connections[using].cursor() as cursor:
         cursor.execute(_COLUMNS)
         there = {name for (name,) in cursor.fetchall()}
@@ -56,7 +56,7 @@ def fields_in(form: str) -> Mapping[str, tuple[str, str]]:
 
 
 def wrong_in(refused: Refused | None) -> list[Wrong]:
-    """Return a refused form's wrong fields; empty if any is not the form's: then the message must tell."""
+    """Return a refused form's wrong fields; empty if one isn't on the form, because then the message must name it."""
     if refused is None or isinstance(refused.error, Unchanged):
         return []
     fields = fields_in(refused.act)
@@ -65,7 +65,7 @@ def wrong_in(refused: Refused | None) -> list[Wrong]:
 
 
 def fields_of(form: str, **labels: str) -> Fields:
-    """Return fields at the positions of their names, under the form's letter."""
+    """Return the form fields; each position is the form's letter followed by the field's name."""
     return {name: (f"{form}-{name}", label) for name, label in labels.items()} | {
         "justification": (f"{form}-why", "Why")
     }

@@ -30,7 +30,7 @@ COUNT_TO = 1000
 OPEN = Order(
     "approvals_approval", "deadline", is_newest_first=False, only="state = 'open'"
 )  # the same order as the inbox
-MAX_SHOWN = 200  # members of a role, deputies
+MAX_SHOWN = 200  # limit for members of a role, and for deputies
 
 
 class MemberRow(Shape):
@@ -44,7 +44,7 @@ class MemberRow(Shape):
 
 @dataclass(frozen=True, slots=True)
 class ShownDeputy:
-    """A current or future deputy. `queue` is empty for all of the principal's."""
+    """A current or future deputy. `queue` is empty if it applies to all of the principal's queues."""
 
     row: Deputy
     name: str
@@ -77,7 +77,7 @@ class QueueRow:
 
     @cached_property
     def threshold(self) -> Threshold | None:
-        """Return what an approval must prove; None if unreadable, which means forged."""
+        """Return the proof required to approve; None if it is unreadable, which means forged."""
         with suppress(DefinitionError):
             return threshold_in(self.on.proof)
         return None
@@ -98,7 +98,7 @@ class QueueRow:
 
     @property
     def proof_words(self) -> str:
-        """Return it as text; empty without a threshold."""
+        """Return the required proof as text; empty without a threshold."""
         return asked_in_words(self.threshold)
 
     @property
@@ -107,7 +107,10 @@ class QueueRow:
 
     @property
     def own_limits(self) -> list[tuple[str, str, Limit]]:
-        """Return persons' limits: name, text, row. Also of non-members, since a deputy's own limit binds too."""
+        """Return persons' limits as name, text and row.
+
+        Non-members are included, since a deputy's own limit applies too.
+        """
         own = [each for each in self.limits if each.person is not None]
         return [(self.names.get(each.person or 0, f"account {each.person}"), in_words(each), each) for each in own]
 
@@ -172,7 +175,7 @@ def overview(tally: Tally) -> list[QueueRow]:
 
 
 def load_queue(queue: Queue, tally: Tally) -> QueueRow:
-    """Return a queue in full: five statements."""
+    """Return a queue in full, read with five statements."""
     limits = _limits([queue])
     members = _members([queue.role]).get(queue.role, [])
     role_limit = limits.get((queue.pk, None))
@@ -195,7 +198,7 @@ def load_queue(queue: Queue, tally: Tally) -> QueueRow:
 
 
 def deputies_of(person: int | None) -> list[ShownDeputy]:
-    """Return the current and future deputyships of a principal or deputy."""
+    """Return the current and future deputyships of a principal or a deputy."""
     if person is None:
         return []
     return _deputy_rows(Deputy.objects.filter(Q(principal=person) | Q(deputy=person)))
@@ -223,7 +226,7 @@ def _deputies(queue: Queue, limits: dict[tuple[int, int | None], Limit]) -> tupl
 
 
 def _deputy_rows(rows: Any) -> list[ShownDeputy]:
-    now = datetime.now(UTC)  # for display: a decision uses the database's clock
+    now = datetime.now(UTC)  # For display only: decisions use the database's clock.
     rows = rows.filter(revoked_at__isnull=True, ends_at__gt=Now()).select_related("queue").order_by("starts_at", "id")
     found = list(rows[:MAX_SHOWN])
     people = {pk for row in found for pk in (row.principal, row.deputy)}

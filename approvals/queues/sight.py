@@ -1,5 +1,7 @@
-"""Check who sees a question and who reads its payload: by queue, delegation, inquiry and run. Escalations count only if
-authentic."""
+"""Check who sees a question and who reads its payload: by queue, delegation, inquiry and run.
+
+Escalations count only if authentic.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,15 @@ from runs.queries.payloads import is_asked
 
 
 def asked_at(approval: Approval) -> list[str]:
-    """Return the queues that may decide it, by its row. For display: nothing is granted by it."""
+    """Return the queues that may decide it, from its row. For display only: it grants nothing."""
     return [approval.queue, *(approval.escalated_to or [])]
 
 
 def authentic_places(approvals: Collection[Approval]) -> dict[UUID, list[str]]:
-    """Return each question's queues with authentic escalations: one statement at most."""
+    """Return the queues of each question: its own and those of authentic escalations.
+
+    It takes at most one statement.
+    """
     places = {one.id: [one.queue] for one in approvals}
     further = [one.id for one in approvals if one.escalated_to]
     for row in Escalation.objects.filter(approval__in=further).order_by("n") if further else ():
@@ -39,7 +44,10 @@ def is_shown(approval: Approval, held: frozenset[str]) -> bool:
 
 
 def shown_of(approvals: Sequence[Approval], held: frozenset[str]) -> list[Approval]:
-    """Return the visible ones of a list: all but those whose escalation to a deputy's queue is forged."""
+    """Return the questions of a list that the reader may see.
+
+    One that is visible only by an escalation to a deputy's queue is left out if that row is forged.
+    """
     there = {one.queue for one in stand_ins(held)}
     doubtful = {one.id for one in approvals if one.escalated_to and one.queue not in there}
     if not doubtful or viewer().sees_all:
@@ -51,7 +59,7 @@ def shown_of(approvals: Sequence[Approval], held: frozenset[str]) -> list[Approv
 
 
 def reads(approval: Approval) -> bool:
-    """Return whether the viewer reads the payload: deciders, deputies, delegates, and payload readers of the run."""
+    """Return whether the viewer may read the payload: as decider, deputy, delegate, or payload reader of the run."""
     return approval.id in readable([approval])
 
 
@@ -66,8 +74,10 @@ def read_one(approval_id: UUID, held: frozenset[str]) -> Approval:
 
 
 def readable(approvals: Sequence[Approval]) -> frozenset[UUID]:
-    """Return which of these visible questions the viewer reads; people only asked about one, by its run. Nobody reads
-    those of an erased run."""
+    """Return which of these visible questions the viewer may read.
+
+    People who were only asked about a question need the right to read its run. Nobody reads those of an erased run.
+    """
     who = viewer()
     own = {one.id for one in approvals if decides_case(who.held, one.id) or is_asked(one.queue, who)}
     rest = [one for one in approvals if one.id not in own]

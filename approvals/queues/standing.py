@@ -1,5 +1,8 @@
-"""Facts for judging who may decide, read in one statement, and their form in records. With `locked` they can't change
-before the transaction ends: a removed role, a lower limit or a revoked deputy applies from its commit on."""
+"""Read the facts for judging who may decide, in one statement, and convert them for records.
+
+With `locked` they can't change before the transaction ends: a removed role, a lower limit or a revoked deputy applies
+from its commit on.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ _HOLD_ROLES = "SELECT id FROM auth_user_groups WHERE user_id = ANY(%s) ORDER BY 
 _ACCOUNT = f"""json_build_object('proof', {ACCOUNT.proof_sql("u")},
     'name', u.username, 'person', u.id, 'is_active', u.is_active, 'roles', ARRAY(
     SELECT g.name FROM auth_group g JOIN auth_user_groups m ON m.group_id = g.id WHERE m.user_id = u.id))"""
-# Who has voted in the case, or approved the same call at another queue that is asked about it.
+# Finds who has voted in the case, or has approved the same call at another queue that is asked about it.
 _SEATS = """SELECT s.person, s.decision_id FROM approvals_seat s WHERE s.case_id = {case}
     UNION SELECT s.person, s.decision_id FROM approvals_approval this JOIN runs_wait here ON here.id = this.wait_id
         JOIN runs_wait w ON w.run_id = here.run_id AND w.attempt = here.attempt
@@ -57,7 +60,7 @@ _SEATS = """SELECT s.person, s.decision_id FROM approvals_seat s WHERE s.case_id
         JOIN approvals_seat s ON s.decision_id = d.id
     WHERE this.id = {approval}"""
 # SQL value: {queue} is the queue's name, {case} the first stage's question, {approval} this one; its parameter is the
-# account that wants to decide. Includes all current deputyships, and the last of others for messages.
+# account that wants to decide. It includes all current deputyships and, for messages, the last of the others.
 FACTS = f"""(SELECT json_build_object('now', clock_timestamp(),
     'queue', (SELECT to_json(q)::text FROM approvals_queue q WHERE q.name = {{queue}}),
     'limits', (SELECT coalesce(json_agg(to_json(l)::text), '[]') FROM (
@@ -96,8 +99,10 @@ def asked_in(approval: Approval) -> QuestionAmount:
 
 
 def facts_of(approval: Approval, run: Run | None, by: Actor, held: frozenset[str], *, locked: bool = False) -> Facts:
-    """Return all facts about the actor and the queues. `held` are the roles of an actor without an account. Without the
-    run, their part in it is not checked."""
+    """Return all facts about the actor and the queues.
+
+    `held` are the roles of an actor without an account. Without the run, their part in it is not checked.
+    """
     first = _facts_at(approval.queue, approval, run, by, held, locked=locked)
     return replace(first, also=also(approval, run, by, held, locked=locked))
 
@@ -127,11 +132,11 @@ def _facts_at(
 
 
 def facts_in(text: str, approval: Approval, run: Run | None, by: Actor, held: frozenset[str], *, at: str = "") -> Facts:
-    """Return the facts from a result of FACTS. `at` is the queue, if not the first one."""
+    """Convert the result of FACTS. `at` is the queue, if it is not the first one."""
     read = json.loads(text, parse_float=Decimal, parse_int=int)
     now = datetime.fromisoformat(read["now"])
     queue = None if read["queue"] is None else row_of(Queue, read["queue"])
-    # A limit whose ending was forged still binds: nothing is approved under a forged one.
+    # A limit whose end was forged still applies: nothing can be approved under a forged limit.
     limits = [row_of(Limit, row) for row in read["limits"]]
     caps = {limit.person: _cap(limit) for limit in limits if limit.ended_at is None or not limit.is_authentic}
     role = "" if queue is None else queue.role
@@ -155,7 +160,7 @@ def facts_in(text: str, approval: Approval, run: Run | None, by: Actor, held: fr
 
 
 def went_further(run_ids: Collection[UUID]) -> dict[UUID, set[str]]:
-    """Return the queues with authentic escalations of these runs' questions."""
+    """Return the queues to which questions of these runs were escalated, by authentic rows."""
     found: dict[UUID, set[str]] = {run_id: set() for run_id in run_ids}
     for row in Escalation.objects.filter(run_id__in=list(run_ids)):
         found[row.run_id] |= {row.queue} if row.is_authentic else set()
@@ -195,7 +200,7 @@ def _for_one(row: Delegation, whom: Member) -> Deputyship:
 
 
 def _set_up(changed: str | None) -> str | None:
-    """Return the reason why someone who changed the deciders may not decide."""
+    """Return the reason why a person who changed the deciders may not decide; None if they didn't."""
     return f"changed the members of this role at {_moment(changed)}, after it was requested" if changed else None
 
 
@@ -223,7 +228,7 @@ def _words(seats: list[list[Any]]) -> dict[int, str]:
 
 
 def _word(person: int, verdict: str, at: str, queue: str, by: int | None, *, is_ours: bool) -> str:
-    """Return a person's vote as text to follow their name. Even a forged row takes their seat."""
+    """Return a text about a person's vote that follows their name. Even a forged vote uses up their seat."""
     means = "" if by == person else ", through a deputy or on someone's behalf,"
     whose = "" if is_ours else ", according to a row that this installation did not write"
     return f"{VERDICT_TEXTS.get(verdict, verdict)} this{means} at {_moment(at)} for {queue}{whose}"
@@ -254,7 +259,7 @@ def _cap(row: Limit) -> Cap:
 
 
 def recorded_authority(authority: Authority, amount: QuestionAmount) -> dict[str, Any] | None:
-    """Return the standing for a decision's record; None for an own role without limit."""
+    """Return the authority as recorded with a decision; None for an own role without limit."""
     deputy = authority.deputyship
     fields: dict[str, Any] = {"queue": authority.queue} if authority.queue else {}
     if deputy is not None:

@@ -1,4 +1,4 @@
-"""Pages of queues and limits; administrators set them there."""
+"""Pages of queues and limits, where administrators change them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _GROUPED = re.compile(r"[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]+)?", re.ASCII)  # 50
 
 
 class QueuePage(FormPage):
-    """For everybody with a role, and for administrators."""
+    """A page for everybody with a role, and for administrators."""
 
     section = "queues"
 
     def may_open(self, held: frozenset[str]) -> bool:
-        """Return whether they have a role or set up queues."""
+        """Return whether the reader has a role or may set up queues."""
         return super().may_open(held) or is_admin(self.request.user)
 
     def context(self, request: HttpRequest, refused: Refused | None) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class QueuesPage(QueuePage):
 
 
 class OneQueuePage(QueuePage):
-    """A queue in full."""
+    """The page of one queue, with all details."""
 
     template = "approvals/queue.html"
 
@@ -82,7 +82,7 @@ class OneQueuePage(QueuePage):
 
 
 class PersonalAct(Act):
-    """An act of a person who may be an administrator; the service checks that."""
+    """An act by a person who may be an administrator; the service checks that."""
 
     @property
     def by(self) -> Actor:
@@ -97,7 +97,10 @@ class ForAdmins(FormPage):
     needed: ClassVar[tuple[str, ...]] = ("Administrator",)
 
     def may_open(self, held: frozenset[str]) -> bool:
-        """Return whether they are an administrator, whatever their roles. GET passes, for its own answer."""
+        """Return whether the reader is an administrator, whatever their roles.
+
+        GET is let through to get its own answer.
+        """
         return self.request.method != "POST" or is_admin(self.request.user)
 
 
@@ -119,10 +122,10 @@ class QueueRemovals(QueueAct):
 
 class QueueReasons(QueueAct):
     act, done, service, body = "QueueReasons", "Reasons saved.", staticmethod(acts.offer), ReasonsBody
-    aside, defaults = ("seen",), {"reasons": "\n"}  # an emptied field means none; it was not left out
+    aside, defaults = ("seen",), {"reasons": "\n"}  # an empty field means none, not that it wasn't sent
 
     def read(self, form: Sent, **address: Any) -> BaseModel:
-        """Return the reasons, one per line."""
+        """Read the reasons, one per line."""
         lines = _lines(form.texts.get("reasons", ""))
         self.reads = {"reasons": lambda text: [*lines.values()]}
         with told_of({f"reasons.{place}": ("reasons", f"line {n}") for place, n in enumerate(lines)}):

@@ -24,7 +24,10 @@ def is_admin(user: Any) -> bool:
 
 
 def as_admin(by: Actor, to: str = "set up queues, limits and other people's deputies") -> Actor:
-    """Return the actor as administrator, by the current account. `to` is the act as text. Raises Forbidden."""
+    """Return the actor as administrator, after checking their account as it is now.
+
+    `to` describes the act. Raises Forbidden.
+    """
     if by.auth == "shell":
         return by
     if by.person is None or not is_admin(User.objects.filter(pk=by.person).annotate(proof=PROOF).first()):
@@ -33,7 +36,7 @@ def as_admin(by: Actor, to: str = "set up queues, limits and other people's depu
 
 
 def account(field: str, name: str, called: str = "") -> User:
-    """Return an active account. Raises InvalidInput by the field that names it."""
+    """Return an active account. Raises InvalidInput for the field that names it."""
     user = User.objects.filter(username=name).annotate(proof=PROOF).first() if name else None
     if user is None:
         raise wrong(field, "is not an account", "the name of an account", called)
@@ -47,13 +50,13 @@ def can_look(user: User) -> bool:
 
 
 def wrong(field: str, problem: str, fix: str, called: str = "") -> InvalidInput:
-    """Return the error for one wrong field. `called` is its label, if its name isn't clear."""
+    """Return the error for one wrong field. `called` is its label, if the field's name isn't clear."""
     text = f"Invalid input: {called or field} {problem}."
     return InvalidInput(text, errors=[{"field": field, "problem": problem, "fix": fix}])
 
 
 class Unchanged(InvalidInput):
-    """The input changes nothing. No single field causes that; programs get the first one."""
+    """The input changes nothing. No single field causes that, so API clients get the first one."""
 
     def __init__(self, field: str, fix: str) -> None:
         problem = {"field": field, "problem": "would stay the same", "fix": fix}
@@ -61,7 +64,7 @@ class Unchanged(InvalidInput):
 
 
 def check_text(field: str, text: str, most: int = 100) -> None:
-    """Check for plain text of one line. Raises InvalidInput."""
+    """Check that a text is plain and on one line. Raises InvalidInput."""
     if not text.strip():
         raise wrong(field, "is empty", "give a few words")
     if len(text) > most:

@@ -1,6 +1,6 @@
 -- Facts read in the statement of a session or key, so that no page needs another query (approvals/queues/along.py). They are in functions
--- because planning them together took longer than all else in a request: what nobody has is not planned, and a connection that stays keeps
--- its plans. STABLE: all parts see the snapshot of the calling statement.
+-- because planning them together took longer than all else in a request: parts that nobody needs are not planned, and a persistent connection
+-- keeps its plans. STABLE: all parts see the snapshot of the calling statement.
 
 -- Return the queues where a principal may decide a case by role, each with the escalations that brought the case there.
 CREATE OR REPLACE FUNCTION approvals_places(p_principal bigint, p_approval uuid, p_queue text, p_escalated_to text[]) RETURNS json
@@ -17,7 +17,7 @@ BEGIN
         WHERE place.name = p_queue OR place.name = ANY (p_escalated_to));
 END $$;
 
--- Return the deputyships in force, each with its queues. No deputies of deputies: the principal holds the role themselves and may sign in.
+-- Return the deputyships in force, each with its queues. There are no deputies of deputies: the principal must hold the role themselves and may sign in.
 CREATE OR REPLACE FUNCTION approvals_stands(p_user bigint) RETURNS json
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, public, pg_temp AS $$
 BEGIN
@@ -34,9 +34,9 @@ BEGIN
           AND d.starts_at <= statement_timestamp() AND at.queues IS NOT NULL);
 END $$;
 
--- Return the reader's single cases: delegated by someone who still decides there, or asked about. Rows stay, so only the newest of closed ones
--- are read. Open ones have their own limit, one of each question first, so that forged rows of one can't displace others. Two reads of each,
--- by the person's index: one sort would wait for thousands of closed ones.
+-- Return the reader's single cases: delegated by someone who still decides there, or asked about. Rows are never deleted, so of
+-- closed cases only the newest are read. Open cases have their own limit, one of each question first, so that forged rows of one question can't
+-- displace others. Each table is read twice by the person's index, because one sort would wait for thousands of closed cases.
 CREATE OR REPLACE FUNCTION approvals_own_cases(p_user bigint) RETURNS json
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, public, pg_temp AS $$
 BEGIN

@@ -1,5 +1,5 @@
--- Return true for an open queue and for a name that is no queue's (a role's). The row stays locked until the transaction ends, so that a queue
--- is closed or removed either before the question, which is then refused (DA059, detail: the queue and its state), or after it.
+-- Return true for an open queue, and for a name that belongs to no queue (but to a role). The row stays locked until the transaction ends: a
+-- queue is closed or removed either before the question, which is then refused (DA059, detail: the queue and its state), or after it.
 CREATE OR REPLACE FUNCTION approvals_may_ask(p_name text) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -13,7 +13,7 @@ BEGIN
     RETURN true;
 END $$;
 
--- Trigger: the seats of a decision. One person, with those they act for, has one seat in all stages of a case. The owner writes them, so a role
+-- Trigger: write the seats of a decision. A person, with those they act for, has one seat in all stages of a case. The owner writes them, so a role
 -- that may add decisions can neither omit nor remove a seat: the second of two votes by one person cannot be written.
 CREATE OR REPLACE FUNCTION approvals_take_seats() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$

@@ -25,7 +25,7 @@ def account_changes(record: AccountRecord) -> list[Change]:
 
 @register.simple_tag
 def time_of(approval: Approval) -> DeadlineTexts:
-    """Return the texts about its time."""
+    """Return the texts about an approval's time."""
     return deadlines().texts(approval)
 
 
@@ -52,7 +52,10 @@ def changed(name: str, was: object, now: object) -> tuple[str, str, str]:
 
 @register.simple_tag
 def part(act: str, n: object, refused: Refused | None) -> Refused | None:
-    """Return the refusal if it was of this form: the act's name, and its number if there are several."""
+    """Return the refusal if it is of this form.
+
+    `act` is the act's name, and `n` the form's number if there are several.
+    """
     return refused if refused is not None and refused.act == f"{act}{n}" else None
 
 

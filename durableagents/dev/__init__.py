@@ -1,1 +1,1 @@
-"""For `make up` only: the embedded PostgreSQL, the launcher, the restart."""
+"""Modules for `make up` only: the embedded PostgreSQL, the launcher and the restart."""

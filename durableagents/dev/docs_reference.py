@@ -1,4 +1,4 @@
-"""The generated parts of docs/reference: text between `<!-- generated: NAME -->` marks, made from the code."""
+"""Generate parts of docs/reference from the code: the text between `<!-- generated: NAME -->` marks."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ from runs.engine.context import Context
 PAGES = env.CHECKOUT / "docs" / "reference"
 _APPS = ("ledger", "runs", "approvals", "durableagents")
 _MARK = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
-# Options of every Django command.
+# Options that every Django command has.
 _DJANGO = {"help", "version", "verbosity", "settings", "pythonpath", "traceback", "no_color", "force_color"}
 _DJANGO |= {"skip_checks"}
-# Started by other commands, and a method that only the engine calls.
+# A command that only other commands start, and a method that only the engine calls.
 _INTERNAL = {"cluster", "forgotten"}
 
 
 def pages() -> dict[Path, str]:
-    """Return each page of docs/reference that has generated parts, with these parts as the code has them."""
+    """Return each page of docs/reference that has generated parts, with those parts regenerated from the code."""
     texts = {page: page.read_text() for page in sorted(PAGES.glob("*.md"))}
     return {page: _filled(text) for page, text in texts.items() if _MARK.search(text)}
 
 
 def stale() -> list[Path]:
-    """Return the pages that differ from the code."""
+    """Return the pages whose generated parts differ from the code."""
     return [page for page, text in pages().items() if page.read_text() != text]
 
 
 def write() -> list[Path]:
-    """Write the pages that differ from the code, and return them."""
+    """Update the pages whose generated parts differ from the code, and return them."""
     changed = {page: text for page, text in pages().items() if page.read_text() != text}
     for page, text in changed.items():
         page.write_text(text)
@@ -128,7 +128,7 @@ def _setting(name: str, text: str) -> list[str]:
 
 
 def operations() -> str:
-    """Return the API's operations by the first part of their address, each with the roles that may call it."""
+    """Return the API's operations grouped by the first part of their address, each with the roles that may call it."""
     document, views = openapi.description(), dict(_views())
     found: dict[str, list[list[str]]] = {}
     for path, methods in document["paths"].items():
@@ -140,7 +140,7 @@ def operations() -> str:
 
 
 def _views(resolver: Any = None, prefix: str = "/") -> Iterator[tuple[str, Any]]:
-    """Yield the path and the view class, with the settings of the route, of each address of the API."""
+    """Yield path, view class and route settings of each address of the API."""
     for entry in (resolver or get_resolver()).url_patterns:
         path = prefix + str(entry.pattern)
         if isinstance(entry, URLResolver):
@@ -173,8 +173,10 @@ def _role(role: str) -> str:
 
 
 def errors() -> str:
-    """Return every problem code: those of classes that declare `status, code, title`, of the framework's errors, and
-    of calls of `document`."""
+    """Return every problem code.
+
+    Codes come from classes that declare `status, code, title`, from the framework's errors, and from `document` calls.
+    """
     found: dict[tuple[int, str], str] = {}
     titles: dict[tuple[int, str], str] = {}
     for path in _sources():
@@ -221,7 +223,7 @@ def _sources() -> Iterator[Path]:
 
 
 def commands() -> str:
-    """Return each of our commands of `manage.py`, with its verbs and options."""
+    """Return each `manage.py` command of this project, with its verbs and options."""
     commands = {name: app for name, app in get_commands().items() if isinstance(app, str)}
     ours = {name: app for name, app in commands.items() if app.split(".")[0] in _APPS and name not in _INTERNAL}
     return "\n\n".join(_command(name, load_command_class(app, name)) for name, app in sorted(ours.items()))
@@ -273,12 +275,12 @@ def event_kinds() -> str:
 
 
 def acts() -> str:
-    """Return the names of recorded acts of people and programs."""
+    """Return the names of the acts that are recorded for people and programs."""
     return _code(sorted({*trail.ACTS, *trail.OVERRIDES}))
 
 
 def run_states() -> str:
-    """Return the states of runs with the states that can follow."""
+    """Return the states of runs, each with the states that can follow it."""
     following: dict[str, list[str]] = {state: [] for state in models.State.values}
     for source, target in models.legal_moves():
         following[source].append(target)
@@ -289,7 +291,7 @@ def run_states() -> str:
 
 
 def metrics() -> str:
-    """Return the metrics of apps with a module `catalogue`, which counts them."""
+    """Return the metrics declared in the `catalogue` modules of installed apps."""
     catalogues = (
         import_module(f"{config.name}.catalogue")
         for config in apps.get_app_configs()
@@ -330,7 +332,7 @@ def _signature(name: str, value: Any) -> str:
     if isinstance(value, type) and (value is Context or issubclass(value, BaseException)):
         return name
     found = inspect.signature(value)
-    # Without the constraints that pydantic keeps beside a type.
+    # Show types without the constraints that pydantic keeps with them.
     hints = get_type_hints(value) if isinstance(value, type) and issubclass(value, BaseModel) else {}
     parameters = [
         each.replace(annotation=hints.get(each.name, each.annotation))
@@ -367,7 +369,7 @@ def _type(value: Any) -> str:
 
 
 def _prose(text: str | None) -> str:
-    """Return a docstring as Markdown: its paragraphs, with examples as they are."""
+    """Return a docstring as Markdown: paragraphs reflowed, examples unchanged."""
     return re.sub(r"(?m)^( {4,}\S)", r"\1", text or "").replace("<", "&lt;")
 
 

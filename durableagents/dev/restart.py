@@ -1,11 +1,11 @@
-"""`manage.py up --restart`: restart web and workers with the code on disk, without downtime. Any failure ends the
-restart and leaves the old processes."""
+"""Restart web and workers with the code on disk, without downtime (`manage.py up --restart`).
 
-#  migrate → a new web process on the same socket → it serves → the old one hands over and ends
-#  → the supervisor renews its workers one by one
-#
-# The steps run in `up`'s own loop. Database, sandbox, supervisor and `up` are not restarted. A request is a SIGUSR1 to
-# the pid in `up.lock`; progress is in `up.restart`.
+A failure ends the restart and leaves the old processes running.
+"""
+
+# The steps are: migrate → a new web process on the same socket → it serves → the old one hands over and ends → the
+# supervisor renews its workers one by one. They run in `up`'s own loop. Database, sandbox, supervisor and `up` itself
+# are not restarted. A request is a SIGUSR1 to the pid in `up.lock`; progress is written to `up.restart`.
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _RUNNING, _DONE, _FAILED = "running", "done", "failed: "
 
 
 class Failed(Exception):
-    """The restart failed; the old processes continue. The message is one line."""
+    """The restart failed, and the old processes continue. The message is one line."""
 
 
 class Installation(Protocol):
@@ -48,7 +48,7 @@ class Installation(Protocol):
 
 
 class Restart:
-    """One restart, advanced by `has_ended()`."""
+    """One restart, which each call of `has_ended()` advances."""
 
     def __init__(self, up: Installation) -> None:
         self._up = up
@@ -56,7 +56,7 @@ class Restart:
         self._steps: Generator[None, None, None] = self._perform()
 
     def has_ended(self) -> bool:
-        """Advance without waiting; return whether it has ended."""
+        """Advance the restart without waiting, and return whether it has ended."""
         try:
             next(self._steps)
         except StopIteration:
@@ -68,7 +68,7 @@ class Restart:
         return False
 
     def abandon(self) -> None:
-        """End what is between two steps, since `up` itself ends."""
+        """End processes that were started between two steps, because `up` itself ends."""
         self._steps.close()
 
     def _end(self, status: str, outcome: str) -> None:
@@ -100,7 +100,7 @@ class Restart:
             finally:
                 os.close(theirs)
             yield from _until_ready(new, ready)
-        except BaseException:  # failed, or `up` ends: nothing else tracks this process yet
+        except BaseException:  # the start failed or `up` ends: nothing else tracks this process yet
             new.kill()
             raise
         finally:
@@ -113,7 +113,7 @@ class Restart:
     def _renew_workers(self) -> Generator[None, None, None]:
         supervisor = next(child for child in self._up.children if child.name == "supervisor")
         pid = supervisor.pid
-        self._up.renewals.take()  # of an earlier renewal
+        self._up.renewals.take()  # discard lines of an earlier renewal
         supervisor.signal(members.SIGNAL)
         deadline = time.monotonic() + WORKERS_SECONDS
         while True:
@@ -123,7 +123,7 @@ class Restart:
                 if line == members.DONE:
                     return
             if supervisor.pid != pid:
-                return  # it was restarted, and so were its workers
+                return  # the supervisor was restarted, and so were its workers
             if time.monotonic() > deadline:
                 raise Failed(f"the workers were not renewed within {WORKERS_SECONDS:.0f} s; see {supervisor.log}")
             yield
@@ -155,7 +155,7 @@ def _handed_over(old: child_processes.Child) -> Generator[None, None, None]:
 
 
 def ask(data: Path) -> None:
-    """Restart web and workers of the `up` on `data`; return when done. Raises EnvironmentProblem."""
+    """Restart web and workers of the `up` that runs on `data`; return when done. Raises EnvironmentProblem."""
     pid = _running(data)
     status = data / STATUS_FILE
     status.unlink(missing_ok=True)
@@ -176,7 +176,7 @@ def _read(status: Path) -> str:
 
 
 def _running(data: Path) -> int:
-    """Return the pid of the `up` on `data`, which holds the lock on its pid file."""
+    """Return the pid of the `up` that runs on `data`, which holds the lock on its pid file."""
     try:
         with (data / "up.lock").open("rb") as file:
             try:

@@ -1,4 +1,4 @@
-"""Hash passwords."""
+"""The hasher of passwords."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from django.contrib.auth.hashers import Argon2PasswordHasher
 
 
 class Argon2(Argon2PasswordHasher):
-    """Argon2id with the memory of OWASP's cheat sheet: Django's 100 MiB per attempt would let attackers fill it."""
+    """Argon2id with the memory that OWASP's cheat sheet recommends.
+
+    With Django's 100 MiB per attempt, attackers could fill the memory.
+    """
 
     time_cost = 2
     memory_cost = 19 * 1024

@@ -1,4 +1,4 @@
-"""API authentication by key or session. Roles and actors are in `ledger.web.roles`, for every app."""
+"""Authenticate API requests by key or session. Roles and actors of all apps are in `ledger.web.roles`."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ _LOOK_UP = f"""
     FROM durableagents_apikey k JOIN auth_user u ON u.id = k.user_id
     WHERE k.hash = %s AND k.revoked_at IS NULL AND u.is_active
       AND (k.expires_at IS NULL OR k.expires_at > statement_timestamp())"""
-# At most one write per key and minute, so that reads don't become writes. Not synced to disk: if lost, the next use is
-# noted.
+# At most one write per key and minute, so that reads don't become writes. The write is not synced to disk: if it is
+# lost, the next use is noted instead.
 _OUTSIDE = (
     "This API key or its account was changed in the database, outside the application, so it is rejected. "
     "An administrator can find the change with manage.py ledger verify --all."
@@ -61,8 +61,11 @@ def issue_key(
     expires_at: datetime | None = None,
     budget: dict[str, Any] | None = None,
 ) -> str:
-    """Issue a key for `user` and return it; it can't be read again. `budget` is the most it may give to a run. A given
-    `token` (the demo's) is stored once, however often this is called."""
+    """Issue a key for `user` and return it. It can't be read again.
+
+    `budget` is the most that the key may give to a run. A given `token` (the demo's) is stored once, however often this
+    is called.
+    """
     token = token or _PREFIX + secrets.token_urlsafe(32)
     ApiKey.objects.get_or_create(
         hash=digest(token),
@@ -79,7 +82,7 @@ def issue_key(
 
 
 def issue_own_key(user: User, name: str, *, days: int, by: Actor) -> str:
-    """Issue an own key, if an administrator has allowed it. Raises Forbidden, InvalidInput."""
+    """Issue a key for one's own account, if an administrator has allowed that. Raises Forbidden, InvalidInput."""
     if not user.has_perm(ISSUE_OWN):
         raise Forbidden("An administrator has to allow your account or role to create its own keys.")
     name = "".join(sign for sign in name if sign.isprintable()).strip()
@@ -88,7 +91,7 @@ def issue_own_key(user: User, name: str, *, days: int, by: Actor) -> str:
     if not 1 <= days <= MAX_DAYS:
         raise InvalidInput(f"A key is valid for 1 to {MAX_DAYS} days.")
     with acting(by):
-        # Concurrent requests must not exceed the limit together.
+        # Serializes concurrent requests, which together could exceed the limit.
         User.objects.select_for_update().get(pk=user.pk)
         if own_keys(user).count() >= MAX_OWN:
             raise InvalidInput(f"You have {MAX_OWN} valid keys, which is the limit. Revoke one first.")
@@ -96,7 +99,7 @@ def issue_own_key(user: User, name: str, *, days: int, by: Actor) -> str:
 
 
 def revoke_own_key(user: User, key_id: int, *, by: Actor) -> ApiKey:
-    """Revoke an own key. Raises NotFound, also for foreign and ended ones."""
+    """Revoke a key of one's own account. Raises NotFound, also for keys of others and keys that have ended."""
     with acting(by):
         key = own_keys(user).select_for_update().filter(pk=key_id).first()
         if key is None:
@@ -107,14 +110,14 @@ def revoke_own_key(user: User, key_id: int, *, by: Actor) -> ApiKey:
 
 
 def own_keys(user: User) -> QuerySet[ApiKey]:
-    """Return the account's valid keys."""
+    """Return the account's own valid keys."""
     return ApiKey.objects.filter(
         Q(expires_at__isnull=True) | Q(expires_at__gt=Now()), user=user, revoked_at__isnull=True
     )
 
 
 def revoke(keys: QuerySet[ApiKey]) -> int:
-    """End these keys in the act's transaction; return how many."""
+    """End these keys in the transaction of the act; return how many ended."""
     found = list(keys.select_for_update())
     for key in found:
         key.revoked_at = database_now()
@@ -123,13 +126,17 @@ def revoke(keys: QuerySet[ApiKey]) -> int:
 
 
 class ApiKeyAuthentication(BaseAuthentication):
-    """`Authorization: Bearer <key>`. The work is the same for every token: one digest and one lookup by it. So timing
-    reveals no existing keys, and every refusal reads the same."""
+    """Authenticate `Authorization: Bearer <key>`.
+
+    Every token costs the same work: one digest and one lookup by it. So timing doesn't reveal which keys exist, and
+    every refusal has the same text.
+    """
 
     def authenticate(self, request: Request) -> tuple[Any, ApiKey] | None:
         scheme, _, token = get_authorization_header(request).partition(b" ")
         if scheme.lower() != b"bearer":
-            if scheme and not token:  # a key alone; a proxy's own scheme has a second word
+            # The header holds a key alone. The header of a proxy's own scheme has a second word.
+            if scheme and not token:
                 raise AuthenticationFailed("The header must start with Bearer: `Authorization: Bearer <key>`.")
             return None
         key = _key(digest(token.strip()))
@@ -144,10 +151,10 @@ class ApiKeyAuthentication(BaseAuthentication):
 
 
 class HeaderSession(SessionAuthentication):
-    """A browser's session, with Django's token in the header `X-CSRFToken`."""
+    """Authenticate a browser's session, with Django's CSRF token in the header `X-CSRFToken`."""
 
     def enforce_csrf(self, request: Request) -> None:
-        """Check the token without reading the body, so that rights are checked before the body's errors."""
+        """Check the token without reading the body, so that rights are checked before the body."""
         headers = copy(request._request)
         if headers.method == "POST":
             headers.method = "PUT"  # for a POST, Django looks for the token in the body first
@@ -155,8 +162,10 @@ class HeaderSession(SessionAuthentication):
 
 
 def _key(hash: bytes) -> ApiKey | None:
-    """Return the valid key with this digest, with its account and roles. Raises AuthenticationFailed if either was
-    changed outside the application."""
+    """Return the valid key with this digest, with its account and roles; None if there is none.
+
+    Raises AuthenticationFailed if key or account was changed outside the application.
+    """
     with connection.cursor() as cursor:
         cursor.execute(_LOOK_UP, [hash])
         row = cursor.fetchone()

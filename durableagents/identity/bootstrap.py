@@ -1,4 +1,4 @@
-"""The first API key of an installation that nobody sets up by hand: from a file, by DURABLEAGENTS_BOOTSTRAP_KEY."""
+"""Issue the first API key of an automated installation from a file, as DURABLEAGENTS_BOOTSTRAP_KEY says."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ _BY = Actor("system", "bootstrap", auth="system")
 
 
 def issue(wanted: str) -> bool:
-    """Issue the key of `ACCOUNT:ROLE:FILE` to a new account, if no key was ever issued here. Raises
-    EnvironmentProblem, and changes nothing, for what can't be."""
+    """Create an account and its key as `ACCOUNT:ROLE:FILE` says, if no key was ever issued; return whether it did.
+
+    Raises EnvironmentProblem, and then changes nothing.
+    """
     if not wanted or ApiKey.objects.exists():
         return False
     name, _, rest = wanted.partition(":")

@@ -1,4 +1,4 @@
-"""One-click accounts of the demo; none elsewhere."""
+"""The demo's accounts that can be used with one click. Outside the demo there are none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ledger.web.roles import is_role, name_of, ordered
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """A demo person. `does` is what their role is for."""
+    """A person of the demo. `does` describes the purpose of their role."""
 
     username: str
     label: str
@@ -21,8 +21,10 @@ class Person:
 
 
 def people() -> list[Person]:
-    """Return the demo's accounts that hold exactly their role, ordered by role; none outside the demo. Other accounts
-    sign in with a password in the demo too."""
+    """Return the demo's accounts that have exactly their role, ordered by role. Outside the demo there are none.
+
+    Other accounts sign in with a password, also in the demo.
+    """
     if not settings.DURABLEAGENTS.is_demo:
         return []
     found: dict[str, Person] = {}
@@ -47,7 +49,7 @@ _shown: tuple[float, list[Person]] = (0.0, [])
 
 
 def demo_accounts() -> list[Person]:
-    """Return the accounts for every page's menu, cached for ten seconds; sign-in checks again."""
+    """Return the demo's accounts for the menu of every page, cached for ten seconds. Sign-in checks them again."""
     global _shown
     if not settings.DURABLEAGENTS.is_demo:
         return []

@@ -19,7 +19,7 @@ from ledger.web.shapes import Shape
 
 
 class KeyRow(Shape):
-    """The API key that sent the request."""
+    """The API key that authenticated the request."""
 
     name: str = Field(description="Name of the key.")
     prefix: str = Field(description="Its first characters.")
@@ -44,7 +44,7 @@ class MeRow(Shape):
 class Me(ApiView):
     """Return the caller's identity and permissions. Checks a key without any effect."""
 
-    # Also for an account without a role, which is told so.
+    # Accounts without a role may read this too, to learn that they have none.
     permission_classes = [IsAuthenticated]
     roles = READ
 

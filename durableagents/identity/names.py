@@ -1,5 +1,7 @@
-"""User names that can't be confused with others, and free ones. The check is a validator of the model's field, so that
-every form, command and sign-in applies it."""
+"""Check that user names can't be confused with others, and find free ones.
+
+The check is a validator of the model's field, so every form, command and sign-in applies it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from django.core.exceptions import ValidationError
 from ledger.errors import DurableAgentsError
 from ledger.web.text_safety import pieces
 
-# Advice about a taken name: choose another, or ask for another link.
+# Advice in the error about a taken name.
 CHOOSE, ASK = "choose another name", "ask the person who invited you for another link"
 
 
@@ -21,21 +23,21 @@ class NameTaken(DurableAgentsError):
 
 
 def check_reads_as_written(name: str) -> None:
-    """Check for invisible letters, and look-alikes of other scripts among Latin ones. Raises ValidationError."""
+    """Refuse invisible characters, and look-alikes of other scripts among Latin letters. Raises ValidationError."""
     for piece in pieces(name):
         if piece.is_mark:
             raise ValidationError(f"A user name must be unambiguous. {piece.title}: use letters of one script.")
 
 
 def guard_user_names() -> None:
-    """Add the check to the user name field, once the app is ready."""
+    """Add the check to the field of user names. Called once the app is ready."""
     validators = User._meta.get_field("username").validators  # type: ignore[union-attr]
     if check_reads_as_written not in validators:
         validators.append(check_reads_as_written)
 
 
 def free_name(name: str, fix: str = CHOOSE) -> str:
-    """Return a valid, normalised, free name. Raises ValidationError, NameTaken."""
+    """Return the normalised name if it is valid and free. Raises ValidationError, NameTaken."""
     name = User.normalize_username(name.strip())
     field = User._meta.get_field("username")
     field.run_validators(name)  # type: ignore[union-attr]

@@ -1,5 +1,7 @@
-"""Own tags of accounts, given and taken with a reason. A trigger records it (durableagents/sql/accounts.sql) with the
-actor of `acting`, in the same transaction."""
+"""Give and take own tags of accounts, with a reason.
+
+A trigger records each change (durableagents/sql/accounts.sql) with the actor of `acting`, in the same transaction.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ class NotOwn(DurableAgentsError):
 
 
 def checked(tag: str) -> str:
-    """Return a valid tag. Raises InvalidInput."""
+    """Return the tag if it is valid. Raises InvalidInput."""
     problem = (
         "is empty"
         if not tag
@@ -56,7 +58,10 @@ def checked(tag: str) -> str:
 
 @transaction.atomic
 def give(user: Any, tag: str, *, justification: str) -> OwnTag:
-    """Give a tag: the account sees the runs that carry it. Raises InvalidInput, JustificationRequired, AlreadyOwn."""
+    """Give an account a tag, so that it sees the runs that carry it.
+
+    Raises InvalidInput, JustificationRequired, AlreadyOwn.
+    """
     why = justified("give a tag", justification)
     own = OwnTag(user=user, tag=checked(tag), given_at=Now(), given_for=why)
     try:
@@ -71,7 +76,7 @@ def give(user: Any, tag: str, *, justification: str) -> OwnTag:
 
 @transaction.atomic
 def take(own: OwnTag, *, justification: str) -> None:
-    """Take a tag. Raises JustificationRequired, NotOwn."""
+    """Take a tag from its account. Raises JustificationRequired, NotOwn."""
     why = justified("take a tag", justification)
     held = OwnTag.objects.select_for_update().filter(pk=own.pk, taken_at__isnull=True).first()
     if held is None:

@@ -1,4 +1,4 @@
-"""Check passwords without holding shared resources."""
+"""Check passwords without holding shared resources meanwhile."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from django.http import HttpRequest
 from durableagents.identity.people import person
 from ledger.errors import Busy
 
-# A hash deliberately takes much CPU time; more at once would slow everybody else.
+# A hash deliberately takes much CPU time. More at once would slow down everybody else.
 HASHES_AT_ONCE = 2
 WAIT_SECONDS = 2.0
 _hashing = threading.BoundedSemaphore(HASHES_AT_ONCE)
@@ -44,10 +44,10 @@ def hashed(password: str) -> str:
 
 
 class NotRepeated:
-    """Refuses repeated shorter passwords: `auditorauditor`."""
+    """Refuses passwords that repeat a shorter one, such as `auditorauditor`."""
 
     def validate(self, password: str, user: User | None = None) -> None:
-        """Check a password; one that occurs inside its double is a repetition. Raises ValidationError."""
+        """Check a password. Raises ValidationError if it is a repetition: then it occurs inside its own double."""
         if password and (password + password).find(password, 1) < len(password):
             raise ValidationError("This password repeats the same text.", code="password_repeated")
 
@@ -56,10 +56,16 @@ class NotRepeated:
 
 
 class NewPasswordForm(PasswordChangeForm):
-    """Django's form, but the new password must differ: otherwise someone who knows the old one stays in."""
+    """Django's form, which also requires the new password to differ.
+
+    Otherwise somebody who knows the old one keeps access.
+    """
 
     def clean_new_password1(self) -> str:
-        """Return the new password, compared with the typed old one: nothing stored leaks. Raises ValidationError."""
+        """Return the new password. Raises ValidationError if it equals the typed old one.
+
+        Comparing with the typed password reveals nothing about the stored one.
+        """
         new: str = self.cleaned_data["new_password1"]
         if new == self.data.get("old_password"):
             raise ValidationError("This is the old password. Give another one.", code="password_unchanged")
@@ -67,24 +73,24 @@ class NewPasswordForm(PasswordChangeForm):
 
 
 class PasswordBackend(ModelBackend):
-    """Django's backend with few concurrent hashes, none of which holds a pooled connection."""
+    """Django's backend with a limit on concurrent hashes. No database connection is held while hashing."""
 
     def authenticate(
         self, request: HttpRequest | None, username: str | None = None, password: str | None = None, **kwargs: Any
     ) -> User | None:
-        """Return the user, or None. Raises Busy at the limit of concurrent checks."""
+        """Return the user, or None if name or password is wrong. Raises Busy at the limit of concurrent checks."""
         if username is None or password is None:
             return None
         user = User.objects.filter(username=username).first()
         with _hash_of_few():
             if user is None:
-                # Takes as long as for an existing name, so that timing reveals none.
+                # This takes as long as for an existing name, so that timing doesn't reveal which names exist.
                 User().set_password(password)
                 return None
             is_right = user.check_password(password)
         return user if is_right and self.user_can_authenticate(user) else None
 
     def get_user(self, user_id: int) -> User | None:
-        """Return a session's account with its roles, or None."""
+        """Return the account of a session with its roles, or None."""
         user = person(user_id)
         return user if user is not None and self.user_can_authenticate(user) else None

@@ -1,8 +1,11 @@
-"""Read session or key with the account and its roles in one statement, so that ended sessions, closed accounts and
-removed roles apply from the next request."""
+"""Read the session or key together with its account and roles in one statement.
 
-# A session's owner is only known after reading its signed data. This process remembers the last known owner and reads
-# that account along; if the session names another one, that is read. Nothing else is cached.
+So ended sessions, closed accounts and removed roles take effect at the next request.
+"""
+
+# The owner of a session is only known after its signed data was read. This process remembers the last known owner and
+# reads that account in the same statement. If the session names another account, that one is read instead. Nothing else
+# is cached.
 
 from __future__ import annotations
 
@@ -41,15 +44,15 @@ from ledger.web.roles import is_too_weak, know_roles
 from ledger.web.seeing.viewers import READS, asking, know_own_tags, know_reads_payloads
 
 MAX_REMEMBERED = 10_000
-_BEFORE_ACCOUNT = 5  # columns before the account's own
+_BEFORE_ACCOUNT = 5  # columns that precede the account's own
 _COLUMNS = [field.attname for field in User._meta.concrete_fields]
-# SQL about an account `u`: its groups, and all its columns for `account`.
+# SQL for an account `u`: its groups, and all columns that `account()` reads.
 ACCOUNT = ", ".join(f'u."{field.column}"' for field in User._meta.concrete_fields)
 GROUPS = "ARRAY(SELECT g.name FROM auth_group g JOIN auth_user_groups m ON m.group_id = g.id WHERE m.user_id = {user})"
-# SQL: its own tags.
+# SQL for the own tags of an account.
 TAGS = "ARRAY(SELECT t.tag FROM durableagents_owntag t WHERE t.user_id = {user} AND t.taken_at IS NULL)"
-# Read with the session or key: groups, own tags, the payload right, the queues, and the proof that the account is
-# authentic.
+# What is read with the session or key: groups, own tags, the right to read payloads, the queues, and the proof that the
+# account's row is authentic.
 _ALL = (GROUPS, TAGS, READS, ANNOTATIONS, f"{ACCOUNT_ROW.proof_sql('u')}::text")
 WHO = ", ".join(each.format(user="u.id") for each in _ALL)
 _SESSION = f"""
@@ -69,15 +72,18 @@ class SessionEnded(DurableAgentsError, SessionInterrupted):
 
 
 class SessionStore(Sessions):
-    """Django's sessions, each with its last known account. The table has neither cookie keys nor data that could be
-    written or moved without SECRET_KEY: see `row_key` and `session_salt`."""
+    """Django's session store, which reads each session with its last known account.
+
+    The table contains neither the keys of cookies nor data that could be written or moved without SECRET_KEY (see
+    `row_key` and `session_salt`).
+    """
 
     person: User | None = None
-    read_at = 0  # microseconds by the database's clock
+    read_at = 0  # when the session was read, in microseconds by the database's clock
 
     @property
     def row(self) -> str:
-        """Return the key of its row in the table."""
+        """Return the key of this session's row in the table."""
         return row_key(self.session_key)
 
     @property
@@ -85,7 +91,7 @@ class SessionStore(Sessions):
         return session_salt(self.row)
 
     def decode(self, session_data: bytes | str) -> dict[str, Any]:
-        """Return a session's data; empty after its signed end."""
+        """Return a session's data; empty once its signed end has passed."""
         data: dict[str, Any] = super().decode(session_data)
         return data if ends_at(data) > timezone.now() else {}
 
@@ -119,8 +125,11 @@ class SessionStore(Sessions):
         return data
 
     def cycle_key(self) -> None:
-        """Change the key. Raises SessionEnded for a session that was ended meanwhile: it would live on."""
-        is_somebodys = SESSION_KEY in self  # reads it, if not read yet
+        """Give the session a new key.
+
+        Raises SessionEnded if the session was ended meanwhile: a new key would revive it.
+        """
+        is_somebodys = SESSION_KEY in self  # loads the session if it isn't loaded yet
         before = self.session_key
         with transaction.atomic():
             if before and is_somebodys:
@@ -133,7 +142,10 @@ class SessionStore(Sessions):
                 session_key_changed.send(type(self), before=before, after=self.session_key)
 
     def save(self, must_create: bool = False) -> None:
-        """Save. Raises UpdateError for an ended session; the database's own error, which Django would replace by it."""
+        """Save the session. Raises UpdateError if it was ended.
+
+        Django would replace an outage's database error by UpdateError; here the database error is raised.
+        """
         try:
             super().save(must_create)
         except UpdateError as error:
@@ -152,7 +164,7 @@ def _remember(key: str | None, owner: Any) -> None:
 
 
 def account(values: list[Any]) -> User | None:
-    """Return an account as read by WHO and ACCOUNT; None if changed outside the application."""
+    """Return an account from the columns of WHO and ACCOUNT; None if its row was changed outside the application."""
     groups, tags, reads, annotations, proof, *columns = values
     if not is_authentic(proof):
         return None
@@ -165,8 +177,10 @@ def account(values: list[Any]) -> User | None:
 
 
 def person(pk: Any) -> User | None:
-    """Return an account with its roles, from the session's statement if possible; own tags are read later. None if it
-    was changed outside the application."""
+    """Return an account with its roles; None if its row was changed outside the application.
+
+    Uses what the session's statement read, if possible. Own tags are read later.
+    """
     known = _read_along.get()
     if known is not None and str(known.pk) == str(pk):
         return known
@@ -178,13 +192,16 @@ def person(pk: Any) -> User | None:
 
 
 def group_names(user: str) -> ArraySubquery:
-    """Return the names of an account's groups for a query; `user` names the account's id there."""
+    """Return the SQL for the names of an account's groups. `user` is the SQL for the account's id."""
     return ArraySubquery(Group.objects.filter(user=OuterRef(user)).values("name"))
 
 
 class WhoAsks(AuthenticationMiddleware):
-    """Django's middleware, with the account read along with the session. Everything inside is read for the sender, and
-    a row changed outside the application gets an explaining answer."""
+    """Django's authentication middleware, with the account that was read together with the session.
+
+    Everything inside is read on behalf of the sender. If a row was changed outside the application, the answer explains
+    that.
+    """
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
         if not isinstance(exception, ChangedOutside):
@@ -193,7 +210,7 @@ class WhoAsks(AuthenticationMiddleware):
 
     def __call__(self, request: HttpRequest) -> Any:
         with asking(request):
-            response: Any = super().__call__(request)  # threads only: see server/handler.py
+            response: Any = super().__call__(request)  # threads only, see server/handler.py
             return response
 
     def process_request(self, request: HttpRequest) -> None:
@@ -202,7 +219,7 @@ class WhoAsks(AuthenticationMiddleware):
 
 
 def _of(request: HttpRequest) -> Any:
-    request.session.get(SESSION_KEY)  # reads the session, if not read yet
+    request.session.get(SESSION_KEY)  # loads the session if it isn't loaded yet
     with _with_annotations(getattr(request.session, "person", None)):
         user = user_of(request)
     return AnonymousUser() if is_too_weak(user, request.session) else user

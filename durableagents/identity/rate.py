@@ -1,4 +1,4 @@
-"""Rate limit of API keys, in each web process: a burst of a minute's requests, refilled evenly."""
+"""Limit the rate of API keys in each web process: a burst of one minute's requests, refilled evenly."""
 
 from __future__ import annotations
 
@@ -17,18 +17,21 @@ from durableagents.server import AGAIN
 
 WINDOW_SECONDS = 60.0
 _MAX_KEYS = 10_000
-_full_at: OrderedDict[int, float] = OrderedDict()  # by key: when its allowance is full again
+_full_at: OrderedDict[int, float] = OrderedDict()  # when the allowance of each key is full again
 _lock = threading.Lock()
 
 
 class KeyRate(BaseThrottle):
-    """Refuses requests of a key beyond DURABLEAGENTS_RATE_LIMIT a minute. Sessions are people, and aren't limited."""
+    """Refuses requests of a key beyond DURABLEAGENTS_RATE_LIMIT a minute.
+
+    Sessions belong to people and aren't limited.
+    """
 
     _wait_seconds = 0.0
 
     def allow_request(self, request: Request, view: Any) -> bool:
         limit: int = settings.DURABLEAGENTS.rate_limit
-        # What a waiting client's server asks again is no request of the client.
+        # The server repeats the request of a waiting client. Such a repetition is no request of the client.
         if not limit or not isinstance(request.auth, ApiKey) or getattr(request, "scope", {}).get(AGAIN):
             return True
         now, interval = monotonic(), WINDOW_SECONDS / limit

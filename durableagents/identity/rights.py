@@ -1,4 +1,4 @@
-"""Rights of accounts and roles beyond their roles, as set by administrators."""
+"""Rights that administrators give to accounts and roles, in addition to the roles' own."""
 
 from __future__ import annotations
 
@@ -20,19 +20,22 @@ from ledger.web.roles import OPERATOR, is_role, ordered
 from ledger.web.seeing.viewers import APP, READ_PAYLOADS
 
 READS = f"{APP}.{READ_PAYLOADS}"
-# Names of each right in records: of the act, and of its values.
+# Names of each right in the record: the name of the act, and the name of its values.
 _CALLED = {ISSUE_OWN: ("own_keys", "may_issue_own_keys"), READS: ("read_payloads", "reads_payloads")}
 
 
 @two_person("roles", needs=SUPERUSER)
 def let_issue_keys(user_id: int, may: bool, *, by: Actor, justification: str) -> None:
-    """Set whether an account may issue own API keys; roles don't change. Raises NotFound, JustificationRequired."""
+    """Set whether an account may issue own API keys. Raises NotFound, JustificationRequired. Its roles don't change."""
     _let(ISSUE_OWN, user_id, may, by=by, justification=justification)
 
 
 @two_person("roles", needs=SUPERUSER)
 def let_read_payloads(user_id: int, may: bool, *, by: Actor, justification: str) -> None:
-    """Set whether an account may read others' payloads; roles don't change. Raises NotFound, JustificationRequired."""
+    """Set whether an account may read others' payloads.
+
+    Raises NotFound, JustificationRequired. Its roles don't change.
+    """
     _let(READS, user_id, may, by=by, justification=justification)
 
 
@@ -61,7 +64,10 @@ class LastAdministrator(DurableAgentsError):
 
 @contextmanager
 def one_is_left(*users: User) -> Iterator[None]:
-    """Check within a transaction that a change of these accounts leaves an administrator. Raises LastAdministrator."""
+    """Check within a transaction that an administrator is left after these accounts change.
+
+    Raises LastAdministrator.
+    """
     ruling = {"is_superuser": True, "is_active": True}
     held = User.objects.select_for_update().order_by("pk").filter(pk__in=[user.pk for user in users])
     names = sorted(user.username for user in held if user.is_superuser and user.is_active)
@@ -74,7 +80,7 @@ def one_is_left(*users: User) -> Iterator[None]:
 
 
 def mark_of_roles(held: Iterable[str], is_admin: bool) -> str:
-    """Return what the form of a person's roles is made from."""
+    """Return a mark of a person's roles, by which the form detects that they changed meanwhile."""
     return mark_of([ordered(held), is_admin])
 
 
@@ -82,9 +88,11 @@ def mark_of_roles(held: Iterable[str], is_admin: bool) -> str:
 def set_roles(
     user_id: int, roles: list[str], is_admin: bool, *, seen: str | None = None, by: Actor, justification: str
 ) -> None:
-    """Set all roles of an account, and whether it is an administrator (with access to the administration only if that
-    changes). `seen` is the `mark_of_roles` that the sender saw. Raises InvalidInput, Moved, LastAdministrator,
-    NotFound, JustificationRequired."""
+    """Set all roles of an account, and whether it is an administrator.
+
+    Access to the administration changes only if that does. `seen` is the `mark_of_roles` that the sender saw. Raises
+    InvalidInput, Moved, LastAdministrator, NotFound, JustificationRequired.
+    """
     reason = justified("A change of an account's roles", justification)
     known = known_roles()
     if problem := unknown_role(roles, known):
@@ -101,7 +109,7 @@ def set_roles(
         user.groups.remove(*(group for name, group in held.items() if name not in roles))
         user.groups.add(*Group.objects.filter(name__in=set(roles) - set(held)))
         was_admin = user.is_superuser and (user.is_staff or not is_admin)
-        if is_admin != was_admin:  # non-administrators with single permissions keep them
+        if is_admin != was_admin:  # Accounts that aren't administrators but have single permissions keep them.
             before["is_staff"], after["is_staff"] = user.is_staff, is_admin
             with one_is_left(user):
                 user.is_staff = user.is_superuser = is_admin
@@ -119,7 +127,7 @@ def _let(right: str, user_id: int, may: bool, *, by: Actor, justification: str) 
 
 
 def _change(right: str, rights: Any, subject: str, may: bool, *, by: Actor, reason: str) -> None:
-    """Give or remove a right on a locked row, with a record of the reason; the database records it too."""
+    """Give or remove a right on a locked row, and record the reason. A trigger records the change too."""
     app, _, codename = right.partition(".")
     action, text = _CALLED[right]
     found = Permission.objects.get(codename=codename, content_type__app_label=app)
@@ -130,12 +138,12 @@ def _change(right: str, rights: Any, subject: str, may: bool, *, by: Actor, reas
 
 
 def known_roles() -> list[str]:
-    """Return all roles: the product's own, and those that decide queues."""
+    """Return the names of all roles: the product's own, and those that decide queues."""
     return ordered(Group.objects.values_list("name", flat=True))
 
 
 def unknown_role(roles: Collection[str], known: Collection[str]) -> str:
-    """Return which name is no role, as text; empty if all are roles."""
+    """Return an error text about the first name that isn't a known role; empty if all are."""
     unknown = sorted(set(roles) - set(known))
     return f"There is no role {unknown[0][:80]!r}. Known: {', '.join(known)}." if unknown else ""
 
@@ -147,8 +155,11 @@ def roles_that_read() -> frozenset[str]:
 
 
 def protected(person: int | None) -> QuerySet[User]:
-    """Return others' accounts that propose and agree under the two-person rule for roles, also closed ones. With access
-    to one of them, one person would be both."""
+    """Return the accounts that can propose or approve changes of roles, except `person`'s own.
+
+    There are none without the two-person rule for roles. Closed accounts are included. With access to one of them, one
+    person could act as both.
+    """
     if not is_guarded("roles"):
         return User.objects.none()
     seconds = Q(is_superuser=True) | Q(is_staff=True) | Q(groups__name=OPERATOR)
@@ -157,7 +168,7 @@ def protected(person: int | None) -> QuerySet[User]:
 
 
 def is_protected(user: Any, person: int | None) -> bool:
-    """Return whether an account is one of those."""
+    """Return whether an account is one of those that `protected` returns."""
     return user is not None and user.pk is not None and protected(person).filter(pk=user.pk).exists()
 
 

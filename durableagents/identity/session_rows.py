@@ -1,4 +1,4 @@
-"""Protect the session table: its rows are useless to anybody who reads, copies or writes them there."""
+"""Protect the session table: a session can't be used by reading, copying or writing its rows."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from ledger.verification.registers import Listed
 
 
 def row_key(session_key: str | None) -> str:
-    """Return a session's key in the table, from which no cookie can be made."""
+    """Return the key of a session's row in the table. The cookie can't be derived from it."""
     return salted_hmac("durableagents.session", session_key or "", algorithm="sha256").hexdigest()[:40]
 
 
 def session_salt(row: str) -> str:
-    """Return the salt that signs a row's session, so that its data is invalid in other rows."""
+    """Return the salt for signing the session of a row, so that its data is invalid in any other row."""
     return f"durableagents.session.{row}"
 
 
 def ends_at(data: Mapping[str, Any]) -> datetime:
-    """Return a session's end by its signed data: any SQL may change `expire_date`."""
+    """Return a session's end from its signed data, because any SQL may change `expire_date`."""
     return SessionBase().get_expiry_date(expiry=data.get("_session_expiry"))
 
 
 def every_session() -> Listed | None:
-    """Check that all current sessions are authentic; None if there are none."""
+    """Return which current sessions the application didn't write, with the number checked; None if there are none."""
     rows = list(Session.objects.filter(expire_date__gt=timezone.now()))
     found = [f"session {row.pk} was not written by the application" for row in rows if not _is_authentic(row)]
     return Listed("sessions", len(rows), "", found) if rows else None

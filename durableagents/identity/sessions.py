@@ -1,5 +1,7 @@
-"""Session lifetime: 12 hours at most, 30 minutes idle. Stored as the session's own end, which pages, the API and
-sockets share."""
+"""Limit the lifetime of sessions to 12 hours, and to 30 minutes without activity.
+
+Both limits are stored as the session's own end, which pages, the API and sockets share.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ _SINCE, _SEEN = "signed_in_at", "seen_at"
 
 
 class Sessions(SessionMiddleware):
-    """Django's middleware, tolerating a read-only database for extensions of a session; other changes must be saved."""
+    """Django's session middleware.
+
+    While the database is read-only, extensions of a session are dropped without an error; other changes must be saved.
+    """
 
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
         if not getattr(request, "is_seen_now", False) or request.session.modified:
@@ -58,22 +63,23 @@ class KeepSignedIn(MiddlewareMixin):
 
 
 def is_by_itself(request: HttpRequest) -> bool:
-    """Return whether an open page refreshes itself: otherwise an abandoned screen would stay signed in."""
+    """Return whether an open page refreshes itself. Such requests don't extend the session of an abandoned screen."""
     return request.GET.get("fragment") == "live" and request.headers.get("HX-Trigger") == "live"
 
 
 @receiver(user_logged_in)
 def began(sender: type[User], request: HttpRequest, user: User, **_: Any) -> None:
-    """Start the lifetime at sign-in, even in a session that had another user."""
+    """Start the lifetime at sign-in, also in a session that had another user before."""
     now = timezone.now()
     request.session[_SINCE] = now.isoformat()
-    request.session[PROVED] = database_now().isoformat()  # then, or again since (signin/again.py)
-    request.session.pop(PROVED_BY, None)  # set by the view that signs them in
+    # the time of sign-in, or of a later authentication (signin/again.py)
+    request.session[PROVED] = database_now().isoformat()
+    request.session.pop(PROVED_BY, None)  # the view that signs a person in sets it
     _note(request.session, now)
 
 
 def _note(session: SessionBase, now: datetime) -> None:
-    # A session from before this was counted starts when it is next seen.
+    # Sessions from before lifetimes were recorded begin when they are next used.
     since = _moment(session, _SINCE, now)
     session[_SINCE], session[_SEEN] = since.isoformat(), now.isoformat()
     session.set_expiry(min(now + IDLE, since + MAX_LIFETIME))

@@ -1,4 +1,7 @@
-"""From the first proof (password, provider, the demo's button) to a session. Apps may ask for a second factor first."""
+"""The steps from the first proof of identity (password, provider, the demo's button) to a session.
+
+Apps may ask for a second factor in between.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ SESSION = "session"
 def proceed(
     request: HttpRequest, user: User, *, next_: str, strength: str = SESSION, has_second_factor: bool = False
 ) -> str:
-    """Return where to continue after a first proof. `has_second_factor`: it included one. Raises ChangedOutside."""
+    """Return where to continue after a first proof. Raises ChangedOutside.
+
+    `has_second_factor` says that the proof included a second factor.
+    """
     check(ACCOUNT, user.pk)
     logout(request)  # removes everything of the previous user's session
     if not has_second_factor:
@@ -32,7 +38,10 @@ def proceed(
 
 
 def let_in(request: HttpRequest, user: User, *, strength: str, has_factor: bool) -> None:
-    """Begin a session with its strength. Raises ChangedOutside, also if factors were removed from outside."""
+    """Begin a session and note how strong its proof was.
+
+    Raises ChangedOutside, also if second factors were removed outside the application.
+    """
     check(ACCOUNT, user.pk)
     login(request, user, backend=settings.AUTHENTICATION_BACKENDS[0])
     request.session[STRENGTH] = strength
@@ -41,7 +50,10 @@ def let_in(request: HttpRequest, user: User, *, strength: str, has_factor: bool)
 
 
 def next_of(request: HttpRequest) -> str:
-    """Return where to continue: a path on this site. Others could lead elsewhere or be taken for a view's name."""
+    """Return where to continue, a path on this site.
+
+    Other values could lead elsewhere or be taken for a view's name.
+    """
     wanted = request.POST.get("next") or request.GET.get("next") or "/"
     is_here = wanted.startswith("/") and url_has_allowed_host_and_scheme(wanted, allowed_hosts=None)
     return wanted if is_here else "/"

@@ -1,10 +1,10 @@
-"""Signals about sessions and passwords; Django has more (`user_logged_in`, `user_logged_out`)."""
+"""Signals about sessions and passwords, in addition to Django's own (`user_logged_in`, `user_logged_out`)."""
 
 from django.dispatch import Signal
 
-# A signed-in session is about to get another key (`session_key`); it has got one (`before`, `after`). Both are sent in
-# the transaction that changes it.
+# Sent in the transaction that changes the key of a signed-in session: before the change (`session_key`) and after it
+# (`before`, `after`).
 session_key_changing = Signal()
 session_key_changed = Signal()
-# An administrator has set the password of `user` by `request`, in this transaction.
+# Sent in the transaction in which an administrator sets the password of `user` by `request`.
 password_set = Signal()

@@ -1,15 +1,14 @@
-"""Throttle sign-in attempts across all web processes: an attempt is counted before it costs anything, and taken back on
-success."""
+"""Throttle sign-in attempts across all web processes.
 
-# Each key has an allowance that refills evenly: `limit` attempts at once, then one every `window / limit` seconds. That
-# is a delay, never a lock. Three keys are checked:
-#
-# - name and address together, so that guesses from elsewhere cost nobody at this address anything;
-# - the name, from addresses where it hasn't signed in within a month: bounds guesses from many addresses, and nobody
-#   can be slowed down at a known address;
-# - the address (of IPv6 the network): bounds how many names one may try.
-#
-# Kept in an unlogged table as digests under the installation's key, without names and addresses.
+An attempt is counted before anything is checked, and the count is taken back on success.
+"""
+
+# Each key has an allowance that refills evenly: `limit` attempts at once, then one every `window / limit` seconds. So
+# attempts are delayed, and no account is ever locked. Three keys are checked: 1. name and address together, so that
+# guesses from elsewhere don't slow down anybody at this address; 2. the name, from addresses where it hasn't signed in
+# within a month: this bounds guesses from many addresses, and nobody can be slowed down at a known address; 3. the
+# address (of IPv6 the network), which bounds how many names one may try. The table is unlogged and holds digests under
+# the installation's key instead of names and addresses.
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ _TABLE = Attempts._meta.db_table
 
 @dataclass(frozen=True)
 class Allowance:
-    """`limit` attempts at once, then one every `window_seconds / limit`."""
+    """A limit: `limit` attempts at once, then one every `window_seconds / limit`."""
 
     kind: str
     limit: int
@@ -42,7 +41,7 @@ class Allowance:
         return self.window_seconds / self.limit
 
     def key(self, *about: str) -> bytes:
-        """Return its key in the table."""
+        """Return the key of this limit's row in the table."""
         return salted_hmac(
             f"durableagents.identity.throttle.{self.kind}", "\x00".join(about), algorithm="sha256"
         ).digest()
@@ -66,13 +65,13 @@ class TooManyAttempts(DurableAgentsError):
 
 @dataclass(frozen=True)
 class Attempt:
-    """An allowed attempt, already counted."""
+    """An allowed attempt, which was already counted."""
 
     name: str
     address: str
 
     def forgive(self) -> None:
-        """Take it back after success, and remember the address as known for the name."""
+        """Take the attempt back after success, and remember the address as known for this name."""
         address = network_of(self.address)
         with connection.cursor() as cursor:
             cursor.execute(f"DELETE FROM {_TABLE} WHERE key = %s", [by_name_and_address.key(self.name, address)])
@@ -86,7 +85,7 @@ class Attempt:
 
 
 def count(allowance: Allowance, *about: str) -> None:
-    """Count one attempt at something other than sign-in. Raises TooManyAttempts, and then counts nothing."""
+    """Count an attempt at something other than sign-in. Raises TooManyAttempts, and then counts nothing."""
     wait = _take(allowance, allowance.key(*about))
     if wait > 0:
         raise TooManyAttempts(wait)
@@ -102,7 +101,7 @@ def forgive(allowance: Allowance, *about: str) -> None:
 
 
 def clear(allowance: Allowance, *about: str) -> None:
-    """Forget all attempts of a key."""
+    """Forget all attempts that are counted under a key."""
     with connection.cursor() as cursor:
         cursor.execute(f"DELETE FROM {_TABLE} WHERE key = %s", [allowance.key(*about)])
 
@@ -110,7 +109,7 @@ def clear(allowance: Allowance, *about: str) -> None:
 def attempt(name: str, address: str) -> Attempt:
     """Count an attempt to sign in. Raises TooManyAttempts, and then counts nothing."""
     whence = network_of(address)
-    # In lock order.
+    # The rows are locked in this order.
     limits = [(by_name_and_address, by_name_and_address.key(name, whence))]
     if not _is_known(name, whence):
         limits.append((by_name, by_name.key(name)))
@@ -126,7 +125,10 @@ def attempt(name: str, address: str) -> Attempt:
 
 
 def _take(allowance: Allowance, key: bytes) -> float:
-    """Take one attempt; return 0, or the seconds to wait. One statement, so that a burst can't exceed the limit."""
+    """Take one attempt; return 0, or the seconds to wait.
+
+    A single statement, so that a burst can't exceed the limit.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             f"INSERT INTO {_TABLE} AS a (key, until) "
@@ -160,13 +162,16 @@ def _is_known(name: str, network: str) -> bool:
 
 
 def sweep() -> int:
-    """Delete full allowances; return how many."""
+    """Delete the rows of allowances that are full again; return how many."""
     with connection.cursor() as cursor:
         cursor.execute(f"DELETE FROM {_TABLE} WHERE until < clock_timestamp()")
         return cursor.rowcount
 
 
 def network_of(address: str) -> str:
-    """Return an IPv6 address's network, since its owner has 2^64 addresses; others unchanged."""
+    """Return the network of an IPv6 address, since its owner has 2^64 addresses.
+
+    Other addresses are returned unchanged.
+    """
     ip = parsed(address)
     return str(IPv6Network((ip, 64), strict=False)) if isinstance(ip, IPv6Address) else address

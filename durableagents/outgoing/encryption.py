@@ -1,5 +1,7 @@
-"""Encryption of addresses and signing secrets in the database, under a key derived from the master key: knowing such an
-address is the right to write there, so a copy of the tables must not reveal it."""
+"""Encrypt addresses and signing secrets for the database, under a key derived from the master key.
+
+Somebody who knows such an address may write there, so a copy of the tables must not reveal it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ _NONCE_LENGTH = 12
 
 
 class Undecryptable(Exception):
-    """The text was changed, or encrypted under another master key."""
+    """The text was changed, or it was encrypted under another master key."""
 
 
 def encrypt(text: str) -> str:

@@ -1,8 +1,10 @@
-"""POST to addresses that people enter. Against SSRF, every resolved address must be public or in
-`DURABLEAGENTS_WEBHOOK_NETWORKS`."""
+"""POST to addresses that people enter.
 
-# The name is resolved once and the connection goes to the checked address, so DNS rebinding has no effect. No
-# redirects, no proxy. The connection is cut after `WHOLE_SECONDS`, however slow the server.
+Against SSRF, every resolved address must be public or in `DURABLEAGENTS_WEBHOOK_NETWORKS`.
+"""
+
+# The name is resolved once, and the connection goes to the address that was checked, so DNS rebinding has no effect.
+# Redirects and proxies aren't used. The connection is cut after `WHOLE_SECONDS`, however slow the server is.
 
 from __future__ import annotations
 
@@ -27,28 +29,29 @@ from durableagents.outgoing.mail import SENT, Outcome, TimedConnection
 from ledger.web.text_safety import line_pieces
 
 WHOLE_SECONDS, STEP_SECONDS = 20.0, 10.0
-SLOW_SECONDS, SILENT_SECONDS = 2.0, 60.0  # a server that takes so long without an answer is skipped for so long
+# A server that gives no answer for SLOW_SECONDS is skipped for SILENT_SECONDS.
+SLOW_SECONDS, SILENT_SECONDS = 2.0, 60.0
 MAX_READ_BYTES = 64 * 1024
-MAX_KEPT_BYTES = 500  # of an answer
+MAX_KEPT_BYTES = 500  # of the answer
 MAX_RETRY_AFTER_SECONDS = 86_400.0
 MAX_URL_LENGTH = 2000
 _TEMPORARY = frozenset({408, 425, 429, 500, 502, 503, 504})
 _HOST = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?|\[[0-9a-f:.]+\]", re.IGNORECASE | re.ASCII)
 Address = IPv4Address | IPv6Address
-# IPv6 networks that embed an IPv4 address in the last four bytes, which decides: IPv4-compatible, SIIT (RFC 2765) and
-# NAT64 (RFC 6052).
+# IPv6 networks that embed an IPv4 address in the last four bytes: IPv4-compatible, SIIT (RFC 2765) and NAT64 (RFC
+# 6052). The embedded address decides.
 _EMBEDDING = tuple(map(ip_network, ("::/96", "::ffff:0:0:0/96", "64:ff9b::/96")))
-# Not public by the IANA registries, but global for Python 3.11: protocol assignments, 6to4 relays, NAT64 for local use
-# (RFC 8215), documentation (RFC 9637) and SRv6 SIDs (RFC 9602).
+# Not public by the IANA registries, but global according to Python 3.11: protocol assignments, 6to4 relays, NAT64 for
+# local use (RFC 8215), documentation (RFC 9637) and SRv6 SIDs (RFC 9602).
 _RESERVED = tuple(map(ip_network, ("192.0.0.0/24", "192.88.99.0/24", "64:ff9b:1::/48", "3fff::/20", "5f00::/16")))
 
 
 class AddressRefused(Exception):
-    """The address is not allowed. The message continues a sentence that begins with the address."""
+    """The address is not allowed. The message is meant to follow the address in a sentence."""
 
 
 def parse_url(url: str) -> SplitResult:
-    """Return a webhook's address parsed and checked by form. Raises AddressRefused."""
+    """Parse a webhook's address and check its form. Raises AddressRefused."""
     if len(url) > MAX_URL_LENGTH or not url.isascii() or any(c.isspace() or not c.isprintable() for c in url):
         raise AddressRefused("is no address: plain characters without blanks, 2,000 at most")
     try:
@@ -68,7 +71,7 @@ def parse_url(url: str) -> SplitResult:
 
 
 def resolve(parts: SplitResult) -> list[tuple[Any, ...]]:
-    """Resolve a name and check every address. Raises AddressRefused; OSError if the name is unknown."""
+    """Resolve a name and check every address it has. Raises AddressRefused, or OSError if the name is unknown."""
     host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     for _, _, _, _, where in found:
@@ -86,8 +89,10 @@ def resolve(parts: SplitResult) -> list[tuple[Any, ...]]:
 
 
 def store_address(url: str, *, field: str, hint: str = "an https address on the public internet") -> tuple[str, str]:
-    """Return an entered address as stored, encrypted, and as shown. Raises InvalidInput for a bad or internal one;
-    sending refuses these again."""
+    """Return an address in its encrypted, stored form and in its displayed form. Raises InvalidInput.
+
+    Malformed and internal addresses are refused here, and again when sending.
+    """
     try:
         resolve(parse_url(url))
     except AddressRefused as error:
@@ -98,7 +103,10 @@ def store_address(url: str, *, field: str, hint: str = "an https address on the 
 
 
 def _is_public(address: Address) -> bool:
-    """Return whether an address is public, judging an embedded IPv4 address (mapped, translated, tunnelled) instead."""
+    """Return whether an address is public.
+
+    An embedded IPv4 address (mapped, translated, tunnelled) is judged instead.
+    """
     if any(address in network for network in _RESERVED):
         return False
     inner: list[IPv4Address | None] = []
@@ -118,15 +126,18 @@ def _is_allowed(address: Address) -> bool:
     return any(plain.version == net.version and plain in net for net in settings.DURABLEAGENTS.webhook_networks)
 
 
-# Servers that recently gave no answer, in this process: until when they are skipped.
+# Servers that recently gave no answer to this process, with the time until which they are skipped.
 _silent: dict[str, float] = {}
 
 
 def post(
     url: str, body: bytes, headers: dict[str, str], *, skips_silent: bool = True, is_patient: bool = False
 ) -> Outcome:
-    """Post a body to an untrusted address if allowed. With `skips_silent`, a server that doesn't answer is skipped for
-    a while. With `is_patient`, only the whole attempt is limited, not each step."""
+    """Post a body to an untrusted address, if it is allowed. Return the outcome.
+
+    With `skips_silent`, a server that doesn't answer is skipped for a while. With `is_patient`, only the whole attempt
+    is limited in time, not each step.
+    """
     began = time.monotonic()
     try:
         parts = parse_url(url)
@@ -151,7 +162,7 @@ def post(
 
 
 def one_line(text: str, most: int = MAX_KEPT_BYTES) -> str:
-    """Return at most `most` characters of untrusted text as one line with everything visible."""
+    """Return untrusted text as one line of at most `most` characters, with invisible characters made visible."""
     return "".join(f"[{piece.text}]" if piece.is_mark else piece.text for piece in line_pieces(text, most))
 
 
@@ -171,13 +182,14 @@ def _exchange(
     answer = connection.getresponse()
     text = b""
     with suppress(OSError, http.client.HTTPException):
-        text = answer.read(MAX_READ_BYTES)[:MAX_KEPT_BYTES]  # lets the server finish; the status alone is the outcome
+        # reading lets the server finish; only the status decides the outcome
+        text = answer.read(MAX_READ_BYTES)[:MAX_KEPT_BYTES]
     outcome = outcome_of(answer.status, answer.headers.get("Retry-After"))
     return replace(outcome, status=answer.status, answer=text)
 
 
 def outcome_of(status: int, retry_after: str | None = None) -> Outcome:
-    """Return the outcome of a response."""
+    """Return the outcome that a response's status means."""
     if 200 <= status < 300:
         return SENT
     if 300 <= status < 400:
@@ -188,7 +200,7 @@ def outcome_of(status: int, retry_after: str | None = None) -> Outcome:
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """Parse a `Retry-After`: seconds, or a date; at most a day."""
+    """Return the seconds of a `Retry-After` header (seconds or a date), at most a day; None if invalid."""
     if not retry_after:
         return None
     if retry_after.strip().isdecimal():
@@ -202,7 +214,10 @@ def _seconds(retry_after: str | None) -> float | None:
 
 
 class _WholeHead(http.client.HTTPResponse):
-    """A response whose status counts only with a complete head: http.client accepts a connection cut within it."""
+    """A response whose status counts only once its head is complete.
+
+    http.client also accepts a head that was cut off.
+    """
 
     def begin(self) -> None:
         reader = self.fp
@@ -229,7 +244,7 @@ class _HeadReader:
 
 
 def _connection(parts: SplitResult, found: list[tuple[Any, ...]], timed: TimedConnection) -> http.client.HTTPConnection:
-    """Return a connection to the checked addresses only, with the certificate checked for the name."""
+    """Return a connection that uses only the checked addresses and verifies the certificate for the name."""
     host = parts.hostname or ""
     port = parts.port or (443 if parts.scheme == "https" else 80)
 

@@ -1,5 +1,7 @@
-"""All mail of the installation, and connections with a time limit. A mail takes at most `WHOLE_SECONDS`, however slow
-the server: then the connection is cut."""
+"""Send the installation's mail, over connections with a time limit.
+
+A mail takes at most `WHOLE_SECONDS`, however slow the server is: then the connection is cut.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +23,19 @@ from django.core.mail import EmailMultiAlternatives, get_connection
 from django.core.mail.backends.smtp import EmailBackend
 
 WHOLE_SECONDS = 30.0
-MAX_ADDRESSES = 4  # tried of one host
+MAX_ADDRESSES = 4  # how many addresses of one host are tried
 _MAX_REASON_LENGTH = 300
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a try. `is_down`: other messages to the server would fail. `is_gone`: the recipient is gone.
-    `status` and `answer` are what a web server answered: its status, and the first bytes of the body."""
+    """The outcome of an attempt.
 
-    state: str  # sent, refused, failed
+    `is_down`: other messages to the server would fail too. `is_gone`: the recipient no longer exists. `status` and
+    `answer` are a web server's status and the first bytes of its body.
+    """
+
+    state: str  # one of: sent, refused, failed
     why: str = ""
     retry_after: float | None = None
     is_down: bool = False
@@ -47,7 +52,7 @@ def is_set() -> bool:
 
 
 def send(to: str, subject: str, text: str, *, html: str = "", message: UUID | None = None) -> Outcome:
-    """Send one mail. Receivers can recognize repeats by the same `message` id."""
+    """Send one mail. A receiver can recognise repeats by the `message` id."""
     domain = settings.DEFAULT_FROM_EMAIL.rpartition("@")[2]
     headers = {"Auto-Submitted": "auto-generated", "Date": formatdate()}
     if message is not None:
@@ -69,7 +74,7 @@ def send(to: str, subject: str, text: str, *, html: str = "", message: UUID | No
 
 
 def _outcome_of(code: int, reply: bytes | str) -> Outcome:
-    """Return the outcome of the server's reply to this mail: 5xx is permanent."""
+    """Return the outcome that the server's reply to this mail means. A 5xx is permanent."""
     words = reply.decode("utf-8", "replace") if isinstance(reply, bytes) else reply
     return Outcome(
         "refused" if code // 100 == 5 else "failed", f"the mail server said {code} {words}"[:_MAX_REASON_LENGTH]
@@ -84,8 +89,11 @@ def _reason(error: BaseException) -> str:
 
 
 class TimedConnection:
-    """One connection at a time that another thread can cut at any moment, even while connecting. `ends` is its deadline
-    by the monotonic clock, `step` the limit of one operation in seconds, `wire` the current socket."""
+    """Holds one connection, which another thread can cut at any moment, even while it is being made.
+
+    `ends` is the deadline by the monotonic clock, `step` the limit of one operation in seconds, `wire` the current
+    socket.
+    """
 
     def __init__(self, ends: float, step: float) -> None:
         self.ends, self.step = ends, step
@@ -94,7 +102,7 @@ class TimedConnection:
 
     @contextmanager
     def limit(self) -> Iterator[None]:
-        """Cut the connection when its time is up."""
+        """Cut the connection when the time is up."""
         timer = threading.Timer(max(0.0, self.ends - time.monotonic()), self.cut)
         timer.daemon = True
         timer.start()
@@ -104,21 +112,24 @@ class TimedConnection:
             timer.cancel()
 
     def cut(self) -> None:
-        """Make current and later socket operations fail at once."""
+        """Make the current and later socket operations fail at once."""
         self.is_cut = True
         if self.wire is not None:
             with suppress(OSError):
-                # Not the TLS socket's own shutdown: it would continue reading in clear.
+                # The TLS socket's own shutdown would continue reading in clear text.
                 socket.socket.shutdown(self.wire, socket.SHUT_RDWR)
 
     def use(self, wire: socket.socket) -> None:
-        """Use this socket from here on. Raises TimeoutError."""
+        """Use this socket from now on. Raises TimeoutError."""
         self.wire = wire
         if self.is_cut:
             raise TimeoutError("it takes too long")
 
     def connect(self, found: Sequence[tuple[Any, ...]]) -> socket.socket:
-        """Connect to the first address that accepts, alternating families and sharing the time. Raises OSError."""
+        """Connect to the first address that accepts. Raises OSError.
+
+        Address families alternate, and all attempts share the remaining time.
+        """
         error: OSError = OSError("it has no address")
         tried = _alternate_families(found)[:MAX_ADDRESSES]
         for n, (family, kind, protocol, _, where) in enumerate(tried):
@@ -138,7 +149,7 @@ class TimedConnection:
         raise error
 
     def start_tls(self, plain: socket.socket, context: ssl.SSLContext, name: str) -> ssl.SSLSocket:
-        """Do the TLS handshake, verifying the name. Raises OSError."""
+        """Do the TLS handshake and verify the server's name. Raises OSError."""
         plain.settimeout(self._left())
         wire = context.wrap_socket(plain, server_hostname=name, do_handshake_on_connect=False)
         try:
@@ -166,7 +177,7 @@ def _alternate_families(found: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...
 
 @dataclass(frozen=True, slots=True)
 class _StartTls:
-    """The TLS context for STARTTLS."""
+    """The TLS context that smtplib uses for STARTTLS."""
 
     timed: TimedConnection
     context: ssl.SSLContext
@@ -185,7 +196,7 @@ class Backend(EmailBackend):
 
     @property
     def connection_class(self) -> Any:
-        """Return the standard library's SMTP class on a socket with a time limit."""
+        """Return the standard library's SMTP class, using a socket with a time limit."""
         base, timed = (smtplib.SMTP_SSL if self.use_ssl else smtplib.SMTP), self._timed
 
         class Limited(base):  # type: ignore[misc, valid-type]

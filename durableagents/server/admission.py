@@ -1,10 +1,10 @@
-"""Limit concurrent requests to the pool's connections; others wait briefly or get *busy*."""
+"""Limit concurrent requests to the pool's connections. Other requests wait briefly or get *busy*."""
 
 # More threads would be no faster (one interpreter) and would starve the event loop, and with it `/healthz`. Lanes share
-# the `SLOTS`, and none can take all, so that guessers don't block holders of keys, nor those callbacks or probes.
-#
-# Keys and sessions are verified behind this and remembered for a while. From addresses that sent invalid ones, unknown
-# ones use the anonymous lane for a while, so that a neighbour's old key costs nobody a place.
+# the `SLOTS`. No lane can take all of them, so that guessers don't block holders of keys, and these don't block
+# callbacks or probes. Keys and sessions are verified behind this middleware, and the result is remembered for a while.
+# From addresses that sent an invalid one, unknown ones use the anonymous lane for a while. Proven ones don't, so a
+# neighbour's outdated key slows down nobody else.
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from durableagents.server.limits import Message, Receive, Scope, Send, answer, c
 from ledger.web import problems
 
 SLOTS = 8
-# Beyond this many nobody would be served before giving up.
+# If more requests waited, the last ones would give up before their turn.
 MAX_WAITING = 256
 DOUBTED_SECONDS = 20.0
 PROVEN_SECONDS = 300.0
 _MAX_REMEMBERED = 10_000
-# Answered without authentication, so an answer proves nothing.
+# These paths are answered without authentication, so their answer proves nothing about a key or session.
 _OPEN = ("/static/", "/login", "/healthz", "/readyz", "/api/v1/callbacks/")
 
 
 @dataclass
 class Lane:
-    """Requests of one kind: their concurrency and maximum wait."""
+    """Requests of one kind, with their concurrency and maximum wait."""
 
     slots: int
     patience_seconds: float
@@ -44,7 +44,7 @@ class Lane:
 
 
 class Admission:
-    """Admits requests by lane, first come first served in each."""
+    """Admits requests by lane, in the order in which they came."""
 
     def __init__(self, app: Any, *, slots: int = SLOTS) -> None:
         self._app = app
@@ -54,12 +54,12 @@ class Admission:
             "known": Lane(slots - 1, 5.0),
             "callback": Lane(2, 5.0),
             "anonymous": Lane(2, 3.0),
-            # Further requests of clients that wait or hold a stream (streams.py).
+            # further requests of clients that wait or hold a stream (streams.py)
             "again": Lane(2, 10.0),
         }
         self._doubted = Remembered(DOUBTED_SECONDS)
         self._proven = Remembered(PROVEN_SECONDS)
-        # Remembered digests are useless to others.
+        # With this salt, remembered digests are useless to anybody else.
         self._salt = os.urandom(16)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -83,7 +83,7 @@ class Admission:
             await self._app({**scope, AFTERWARDS: afterwards.append}, receive, watched)
         finally:
             self._leave(lane)
-        for each in afterwards:  # a download to a slow client keeps nobody waiting
+        for each in afterwards:  # runs without a slot, so a download to a slow client delays nobody
             await each()
 
     def _kind(self, scope: Scope, mark: bytes) -> str:
@@ -97,7 +97,7 @@ class Admission:
         return "known" if is_known else "anonymous"
 
     def _mark(self, scope: Scope) -> bytes:
-        """Return a digest of a request's credentials; empty without any."""
+        """Return a digest of a request's credentials; empty if it has none."""
         credential = credentials(scope)
         return blake2b(credential, key=self._salt, digest_size=16).digest() if credential else b""
 
@@ -113,7 +113,7 @@ class Admission:
             async with asyncio.timeout(lane.patience_seconds):
                 await turn
         except TimeoutError:
-            # Its turn may have come at the same moment: then it counts.
+            # The turn may have come at the same moment; then the request is admitted.
             return _has_come(turn)
         except BaseException:
             if _has_come(turn):
@@ -137,7 +137,7 @@ class Admission:
         for each in self.lanes.values():
             while each.waiting and self._has_room(each):
                 turn = each.waiting[0]
-                if turn.done():  # given up, and about to remove itself
+                if turn.done():  # this request gave up and is about to remove itself
                     break
                 each.waiting.popleft()
                 self._take(each)
@@ -145,7 +145,7 @@ class Admission:
 
 
 class Remembered:
-    """Marks that expire. Bounded: the oldest are dropped first."""
+    """Digests that expire. Their number is bounded: the oldest are dropped first."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

@@ -20,7 +20,7 @@ from psycopg_pool import ConnectionPool
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "durableagents.settings")
 django.setup(set_prefix=False)
 
-# Django must be set up before the imports below.
+# Django must be set up before the modules below are imported.
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from channels.security.websocket import AllowedHostsOriginValidator, WebsocketDenier  # noqa: E402
 from django.conf import settings  # noqa: E402
@@ -45,13 +45,16 @@ log = logging.getLogger(__name__)
 BEAT_SECONDS = 5.0
 TRIM_EVERY_BEATS = 2
 WARM = 2  # connections warmed up before the first request
-_M_MMAP_THRESHOLD = -3  # malloc.h
+_M_MMAP_THRESHOLD = -3  # constant from malloc.h
 
 
 def pool_connections() -> None:
-    """Give this process a connection pool: Django's kept connections belong to threads, and requests use any free
-    thread. Only here, since the pool doesn't survive the forks of workers. Attempts end soon after a failure, so that
-    the first request after an outage connects at once instead of waiting out a back-off."""
+    """Give this process a connection pool.
+
+    Django's kept connections belong to threads, and a request may use any free thread. Only the web process has a pool,
+    since pools don't survive the forks of workers. Attempts end soon after a failure, so that the first request after
+    an outage connects at once instead of waiting out a back-off.
+    """
     default = connections.settings["default"]
     default["CONN_MAX_AGE"] = 0
     databases.limit_statements(default["OPTIONS"], settings.DURABLEAGENTS)
@@ -61,12 +64,15 @@ def pool_connections() -> None:
         "timeout": 2.5,
         "reconnect_timeout": 1.0,
     }
-    # Django sets the pool's check itself and offers no other way.
+    # Django sets the pool's check itself and can't be configured otherwise.
     connections["default"].pool._check = _sound  # type: ignore[attr-defined]
 
 
 def _sound(link: psycopg.Connection[Any]) -> None:
-    """Check a connection; after a failure all idle ones at once: requests would meet them. Raises OperationalError."""
+    """Check a connection. Raises OperationalError.
+
+    If it is broken, all idle connections are checked at once, because further requests would get them.
+    """
     try:
         ConnectionPool.check_connection(link)
     except psycopg.OperationalError:
@@ -76,15 +82,17 @@ def _sound(link: psycopg.Connection[Any]) -> None:
 
 
 def _return_large_blocks_at_once() -> None:
-    """Set malloc's mmap threshold, so that the 19 MiB of a password's hash return to the system when freed; by default
-    the C library would keep such blocks in each thread's heap."""
+    """Set malloc's mmap threshold, so that the 19 MiB of a password's hash return to the system when freed.
+
+    By default the C library would keep such blocks in each thread's heap.
+    """
     tune = getattr(ctypes.CDLL(None), "mallopt", None)
     if tune is not None:
         tune(_M_MMAP_THRESHOLD, 1 << 20)
 
 
 class SameOrigin:
-    """Allows sockets only from our own pages: browsers send cookies from every page of the host, on any port."""
+    """Allows WebSockets only from our own pages. Browsers send cookies from every page of the host, on any port."""
 
     def __init__(self, app: Any) -> None:
         self._app = AllowedHostsOriginValidator(app)
@@ -92,18 +100,18 @@ class SameOrigin:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
         scheme, _, origin = headers.get(b"origin", b"").partition(b"://")
-        # A page loaded over http must not listen to an installation served over https.
+        # A page loaded over http must not connect to an installation served over https.
         is_ours = origin and origin == headers.get(b"host") and (scheme == b"https" or scope.get("scheme") != "wss")
         app = self._app if is_ours else WebsocketDenier.as_asgi()
         await app(scope, receive, send)
 
 
 class Lifespan:
-    """Reports this process to the fleet, and signs off when the server stops."""
+    """Reports this process to the fleet, and signs it off when the server stops."""
 
     def __init__(self) -> None:
-        # One thread for the heartbeat: requests that wait for the database must not delay it, and the fleet keeps one
-        # connection per beating thread.
+        # The heartbeat has one thread of its own. Requests that wait for the database must not delay it, and the fleet
+        # keeps one connection per beating thread.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="heartbeat")
         self._is_permitted = False
 
@@ -133,7 +141,7 @@ class Lifespan:
                 return
 
     async def _beat(self) -> None:
-        """Beat every few seconds from the event loop: a stuck loop is not alive."""
+        """Beat every few seconds from the event loop, so that a process with a stuck loop doesn't count as alive."""
         for beats in itertools.count(1):
             await self._attempt(members.beat, kind="web", pid=os.getpid())
             if beats % TRIM_EVERY_BEATS == 0:
@@ -144,7 +152,9 @@ class Lifespan:
             await asyncio.sleep(BEAT_SECONDS)
 
     def _refusal(self) -> str | None:
-        """Return why this process must not serve; None while the database is away, to be asked again."""
+        """Return why this process must not serve; None if it may, or while the database is away (then it is called
+        again).
+        """
         try:
             reason = pooler.refusal() or features.serving_refusal("web")
         except OperationalError:
@@ -153,7 +163,10 @@ class Lifespan:
         return reason
 
     async def _attempt(self, act: Callable[..., T], *args: Any, **kwargs: Any) -> T | None:
-        """Run `act` in the heartbeat's thread, where errors are logged and must not stop it; `act` handles outages."""
+        """Run `act` in the heartbeat's thread.
+
+        Its errors are logged and must not stop the heartbeat; `act` handles outages.
+        """
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, partial(act, *args, **kwargs))
         except Exception:

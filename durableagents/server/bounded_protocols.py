@@ -1,5 +1,8 @@
-"""uvicorn's protocols with bounds on time, against clients that send or read slowly. The h11 protocol refuses what is
-not HTTP/1. How many connections each address may have is for the proxy in front to say (deploy/nginx)."""
+"""uvicorn's protocols with time limits, against clients that send or read slowly.
+
+The h11 protocol refuses what is not HTTP/1. The number of connections per address is limited by the proxy in front
+(deploy/nginx).
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,14 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-HEAD_SECONDS = 10.0  # for the headers, from the first byte (of a new connection from its start), and for a handshake
-STALL_SECONDS = 20.0  # for clients that don't read, or keep sending a body that nobody reads
+# limit for the headers, from the first byte (for a new connection from its start), and for a handshake
+HEAD_SECONDS = 10.0
+STALL_SECONDS = 20.0  # limit for clients that don't read, or keep sending a body that nobody reads
 _log = logging.getLogger("durableagents.server.bounded_protocols")
 
 
 class _Bounded(asyncio.Protocol):
-    """Base of both protocols: aborts clients that don't read."""
+    """Base of both protocols. Aborts connections of clients that don't read."""
 
     stall_seconds = STALL_SECONDS
     loop: asyncio.AbstractEventLoop
@@ -48,7 +52,7 @@ class BoundedHttp(_Bounded, H11Protocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # A line per bad request would let anybody fill the disk; the application's errors are still logged.
+        # A line per bad request would let anybody fill the disk. Errors of the application are still logged.
         self.logger = _log
         self._is_refused = False
         self._clock: asyncio.TimerHandle | None = None
@@ -74,7 +78,7 @@ class BoundedHttp(_Bounded, H11Protocol):
         self._check()
 
     def _check(self) -> None:
-        """Set the timeout: for headers in progress or an unread body, else none."""
+        """Set the timeout that applies now: for incomplete headers or an unread body, else none."""
         if self.transport.get_protocol() is not self or self.transport.is_closing():
             self._stop_clock()
             return
@@ -103,7 +107,7 @@ class BoundedHttp(_Bounded, H11Protocol):
             self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse by h11's error: 431 for endless headers, 400 for invalid HTTP."""
+        """Refuse a request that h11 rejected: 431 for endless headers, 400 for invalid HTTP."""
         error = sys.exc_info()[1]
         status = getattr(error, "error_status_hint", 400)
         if status == 431 and self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
@@ -111,7 +115,7 @@ class BoundedHttp(_Bounded, H11Protocol):
             self.transport.close()
         elif self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             super().send_400_response(msg)
-        else:  # within or after a response: nobody can be told
+        else:  # within or after a response there is no way to answer
             self.transport.abort()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:

@@ -1,7 +1,7 @@
-"""Child processes that can't outlive us: spawn, watch, end, and find strays."""
+"""Start, watch and end child processes that can't outlive this one, and find strays of an earlier one."""
 
 # Each child has its own session (a Ctrl-C reaches only `up`, which drains in order) and a parent-death signal (a
-# SIGKILL of `up` ends it). Elsewhere than on Linux the latter is missing, and the next start ends what was left.
+# SIGKILL of `up` ends it). Only Linux has the latter. Elsewhere, the next start ends what was left.
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ from durableagents.env import CHECKOUT, ensure_directory
 from runs.backoff import pause_seconds
 from runs.fleet import procfs
 
-# All descendants of one installation have its id in this variable, by which the next start recognises strays.
+# All descendants of an installation have its id in this environment variable, by which the next start recognises
+# strays.
 MARKER = "DURABLEAGENTS_UP"
 LOG_LIMIT_BYTES = 10_000_000
 
 
 @dataclass(frozen=True)
 class Account:
-    """The account to run a child as."""
+    """The system account that a child runs under."""
 
     name: str
     uid: int
@@ -42,9 +43,11 @@ class Account:
 
 
 def die_with_parent(signum: int) -> Callable[[], None]:
-    """Return what a child does between fork and exec to be signalled when we die. Linux clears the setting on a change
-    of user, so Popen's `user=` must come first (preexec_fn runs last), and binds it to the *thread* that forked: only
-    the main thread lives as long as the process."""
+    """Return a function for a child to call between fork and exec, so that it is signalled when this process dies.
+
+    Linux clears the setting on a change of user, so Popen's `user=` must come first (preexec_fn runs last). Linux binds
+    it to the *thread* that forked, so only the main thread may fork: it lives as long as the process.
+    """
     if not procfs.IS_LINUX:
         return lambda: None
     if threading.current_thread() is not threading.main_thread():
@@ -62,9 +65,9 @@ def spawn(
     cwd: Path = Path("/"),
     pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
-    """Start `argv` in its own session, with output appended to `log`, bound to our life."""
+    """Start `argv` in its own session, with its output appended to `log`. It ends when this process dies."""
     ensure_directory(log.parent)
-    # O_APPEND: concurrent writers don't overwrite each other, and the file may be truncated.
+    # With O_APPEND, concurrent writers don't overwrite each other, and the file may be truncated.
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         return subprocess.Popen(
@@ -86,8 +89,11 @@ def spawn(
 
 
 class Child:
-    """A process that `up` keeps alive, restarted with growing pauses. The first restart is at once; a child that keeps
-    dying young waits 0.5, 1, 2 … 10 seconds, to spare CPU and log."""
+    """A process that `up` keeps alive and restarts with growing pauses.
+
+    The first restart is immediate. A child that keeps dying soon after its start waits 0.5, 1, 2 … 10 seconds, to spare
+    CPU and log.
+    """
 
     YOUNG_SECONDS = 5.0
     FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.5, 10.0
@@ -126,7 +132,7 @@ class Child:
         self.process = spawn(self.argv, env=self.env, log=self.log, cwd=self.cwd, pass_fds=self.pass_fds)
 
     def ended(self) -> str | None:
-        """Return how it ended, as text, once per death; None while it lives or waits for its restart."""
+        """Return how the process ended, as text, once per death; None while it lives or waits for its restart."""
         if self.process is None:
             return None
         code = self.process.poll()
@@ -159,7 +165,7 @@ class Child:
 
 
 def send(pid: int, signum: int) -> None:
-    """Signal a process that may be gone."""
+    """Signal a process, which may already have ended."""
     try:
         os.kill(pid, signum)
     except ProcessLookupError:
@@ -176,7 +182,7 @@ def how_it_ended(code: int) -> str:
 
 
 def last_line(log: Path, *, containing: str = "") -> str:
-    """Return a log's last non-empty line, for messages; empty if none."""
+    """Return the last line of a log that isn't empty, for messages; "" if there is none."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - 65_536))
@@ -188,7 +194,7 @@ def last_line(log: Path, *, containing: str = "") -> str:
 
 
 class Lines:
-    """Lines that a child writes to a descriptor (`theirs`), which it gets at each start."""
+    """Lines that a child writes to a file descriptor (`theirs`), which it gets at each start."""
 
     def __init__(self) -> None:
         self._ours, self.theirs = os.pipe()
@@ -196,10 +202,11 @@ class Lines:
         self._begun = b""
 
     def take(self) -> list[str]:
-        """Return the lines since the last call."""
+        """Return the lines written since the last call."""
         while True:
             try:
-                self._begun += os.read(self._ours, 4096)  # never at EOF: we hold the writing end too
+                # EOF never comes, since this process holds the writing end too
+                self._begun += os.read(self._ours, 4096)
             except BlockingIOError:
                 break
         *whole, self._begun = self._begun.split(b"\n")
@@ -211,20 +218,25 @@ class Lines:
 
 
 def shorten_log(log: Path) -> None:
-    """Copy an oversized log to `<name>.1` and truncate it; not renamed: the child keeps writing to its open file."""
+    """Copy an oversized log to `<name>.1` and truncate it.
+
+    It isn't renamed, since the child keeps writing to its open file.
+    """
     try:
         if log.stat().st_size <= LOG_LIMIT_BYTES:
             return
         shutil.copyfile(log, log.with_name(log.name + ".1"))
         os.truncate(log, 0)
     except OSError:
-        # A full disk: the next round tries again.
+        # The disk is full. The next round tries again.
         return
 
 
 def family() -> dict[int, float]:
-    """Return our descendants, pid → start time. Saved for the next start, since a process that sets its title
-    overwrites the environment with the marker."""
+    """Return our descendants as pid → start time.
+
+    They are saved for the next start, since a process that sets its title overwrites the environment with the marker.
+    """
     started: dict[int, float] = {}
     for process in psutil.Process().children(recursive=True):
         try:
@@ -245,13 +257,13 @@ def strays(mark: str, remembered: Mapping[int, float]) -> list[psutil.Process]:
 def _is_of(process: psutil.Process, mark: str, remembered: Mapping[int, float]) -> bool:
     try:
         if process.status() == psutil.STATUS_ZOMBIE:
-            # Ended: it only waits for its parent, and holds no port or file.
+            # It has ended and only waits for its parent. It holds no port or file.
             return False
         if remembered.get(process.pid) == process.create_time():
             return True
         return process.environ().get(MARKER) == mark
     except (psutil.Error, OSError):
-        # Gone by now, or another user's.
+        # It has ended by now, or belongs to another user.
         return False
 
 
@@ -262,8 +274,10 @@ def end_strays(
     patience_seconds: float,
     idle: Callable[[float], None],
 ) -> None:
-    """Wait for what a killed `up` left behind, then kill it. Processes are identified by pid *and* start time (psutil
-    compares both), so that a reused pid is never hit."""
+    """Wait for processes that a killed `up` left behind, then kill those that still run.
+
+    Processes are identified by pid *and* start time (psutil compares both), so that a reused pid is never hit.
+    """
     deadline = time.monotonic() + patience_seconds
     while remaining := strays(mark, remembered):
         if time.monotonic() > deadline:
@@ -278,31 +292,34 @@ def end_strays(
 
 
 def give_memory_back() -> None:
-    """Return free memory, which the C library would keep after large bodies and start-up. No-op where unsupported."""
+    """Return free memory to the system. Does nothing where unsupported.
+
+    The C library would otherwise keep it after large bodies and after start-up.
+    """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
-# A process that can't start is not tried more often than this.
+# A process that can't start is not restarted more often than this.
 _PAUSE_SECONDS = 1.0
 _TICK_SECONDS = 0.1
 
 
 class Webs:
-    """`count` web processes on `listener`, until a signal comes."""
+    """Runs `count` web processes on `listener` until a signal comes."""
 
     def __init__(self, listener: socket.socket, count: int, *, patience_seconds: float, ready_fd: int | None) -> None:
         self._listener, self._count = listener, count
         self._patience_seconds, self._ready_fd = patience_seconds, ready_fd
         self._stop_signal: int | None = None
         self._is_second = False
-        # Each with a pipe on which it reports that it serves; None once it has.
+        # Each process with the pipe on which it reports that it serves; None once it has reported.
         self._webs: dict[subprocess.Popen[bytes], int | None] = {}
         self._not_before = 0.0
 
     def run(self) -> int:
-        """Run and return the exit code."""
+        """Run the processes and return the exit code."""
         for each in (signal.SIGTERM, signal.SIGINT):
             signal.signal(each, self._stop)
         while self._stop_signal is None:
@@ -344,13 +361,13 @@ class Webs:
                 self._not_before = time.monotonic() + _PAUSE_SECONDS
 
     def _hear(self) -> None:
-        """Wait a tick, or until one reports that it serves; once all do, report it."""
+        """Wait a tick, or until a process reports that it serves. Once all serve, report that."""
         silent = {pipe: process for process, pipe in self._webs.items() if pipe is not None}
         for pipe in select.select(list(silent), [], [], _TICK_SECONDS)[0]:
             if os.read(pipe, 64):
                 os.close(pipe)
                 self._webs[silent[pipe]] = None
-            else:  # closed without a word: it is about to end
+            else:  # closed without a report: the process is about to end
                 time.sleep(_TICK_SECONDS)
         if self._ready_fd is not None and len(self._webs) == self._count and not any(self._webs.values()):
             os.write(self._ready_fd, b"ready\n")
@@ -358,7 +375,7 @@ class Webs:
             self._ready_fd = None
 
     def _end(self, signum: int) -> int:
-        """Forward the signal and wait; kill after their patience."""
+        """Forward the signal and wait for the processes; kill those still alive after their patience."""
         self._listener.close()
         for process in self._webs:
             process.send_signal(signum)

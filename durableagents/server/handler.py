@@ -1,9 +1,9 @@
-"""Django under ASGI, with each request in one thread from beginning to end."""
+"""Run Django under ASGI, with each request in one thread from beginning to end."""
 
-# Our middleware and views are synchronous. Django's own handler would switch threads some twenty times per request,
-# each a turn in two queues under load. Here a request switches twice: into one of a few lasting threads, as many as are
-# admitted (admission.py), and back. Bodies are already complete (limits.py), and a response is complete when it leaves
-# the thread; of a download, its file is.
+# Our middleware and views are synchronous. Django's own handler would switch threads some twenty times per request, and
+# each switch waits in two queues under load. Here a request switches twice: into one of a few permanent threads (as
+# many as there are admitted requests, see admission.py), and back. Bodies are already complete (limits.py). A response
+# is complete when it leaves the thread; of a download, only the file is ready.
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ledger.web.downloads import FileInPieces
 
 
 class Handler(ASGIHandler):
-    """The HTTP handler, instead of `django.core.asgi.get_asgi_application()`."""
+    """The HTTP handler that replaces `django.core.asgi.get_asgi_application()`."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(SLOTS, thread_name_prefix="request")
@@ -52,7 +52,7 @@ class Handler(ASGIHandler):
         try:
             response = await asyncio.shield(working)
         except asyncio.CancelledError:
-            # A thread can't be cancelled: the request must be counted until it has ended.
+            # A thread can't be cancelled, so the request must be counted until the thread has finished it.
             await asyncio.wait([working])
             raise
         if not isinstance(response, FileInPieces):
@@ -69,7 +69,7 @@ class Handler(ASGIHandler):
             response.release()
 
     def rehearse(self) -> None:
-        """Answer an unauthorized dummy request, to load and compile what a process's first request needs."""
+        """Answer an unauthorized dummy request, which loads and compiles what a process's first request needs."""
         headers = [
             (b"host", b"127.0.0.1"),
             (b"authorization", b"Bearer rehearsal"),
@@ -107,12 +107,12 @@ class Handler(ASGIHandler):
         except BaseException:
             signals.request_finished.send(sender=type(self))
             raise
-        response.close()  # ends the request: its connection returns to the pool
+        response.close()  # ends the request and returns its connection to the pool
         return answer
 
 
 def _note_actor(request: Any) -> None:
-    """Note who sent the request, if that was read: reading it here would be another query."""
+    """Note who sent the request, if the view has loaded the user. Loading it here would cost another query."""
     current, user = context.request.get(), vars(request).get("user")
     is_unread = isinstance(user, SimpleLazyObject) and user._wrapped is empty
     if current is not None and not is_unread and getattr(user, "pk", None) is not None:
@@ -120,7 +120,7 @@ def _note_actor(request: Any) -> None:
 
 
 async def _gathered(receive: Receive) -> bytes:
-    """Return the body. Raises RequestAborted if the client left before."""
+    """Return the body. Raises RequestAborted if the client left earlier."""
     parts: list[bytes] = []
     while True:
         message = await receive()

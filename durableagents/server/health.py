@@ -1,4 +1,4 @@
-"""Health and readiness for probes and people; public, without secrets."""
+"""Health and readiness for probes and people. The answers are public and reveal no secrets."""
 
 from __future__ import annotations
 
@@ -19,27 +19,28 @@ WORKER_LIMIT_SECONDS = 10.0
 SWEEPER_LIMIT_SECONDS = 15.0
 MAX_SECONDS = 3.0
 
-# Tests the default tablespace, where the tables are, for a full disk: the result exceeds work_mem, so PostgreSQL writes
-# a temporary file and removes it after the statement. Read-only sessions may do this too, so that is queried
-# separately.
+# Tests whether the disk of the default tablespace, where the tables are, is full. The result exceeds work_mem, so
+# PostgreSQL writes a temporary file and removes it after the statement. Read-only sessions may do this too, so whether
+# writes are allowed is queried separately.
 _ROOM = "SELECT count(*) FROM generate_series(1, 20000) n"
 _IS_READ_ONLY = "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean"
 
-# When the database last answered this process, and last took writes (monotonic): the ages in /readyz during an outage.
+# When the database last answered this process, and when it last accepted writes (monotonic clock). /readyz shows their
+# ages during an outage.
 _answered_at: dict[str, float] = {}
 
 
 ALIVE = {"status": "ok"}
 
-# Further checks, by name: each returns a problem, or "". Apps register theirs.
+# Further checks by name, registered by apps. Each returns a problem, or "".
 more_checks: dict[str, Callable[[], str]] = {}
 
 
-# Other methods get a 405, not a missing token.
+# Exempt from CSRF, so that other methods get a 405 instead of an error about a missing token.
 @csrf_exempt
 @require_safe
 def healthz(request: HttpRequest) -> JsonResponse:
-    """Return that this process answers. Checks nothing else, so that outages elsewhere never get it killed."""
+    """Answer that this process runs. Nothing else is checked, so that outages elsewhere never get it killed."""
     return _answer(ALIVE, 200)
 
 
@@ -79,7 +80,10 @@ _reading = SharedRead("readyz", _probe)
 
 
 def _unserved() -> int | None:
-    """Return how many versions of ready runs no worker has. The installation stays ready: other runs work."""
+    """Return how many versions of ready runs no worker serves.
+
+    The installation stays ready, because other runs work.
+    """
     try:
         return len(agent_versions.unserved())
     except DatabaseError:
@@ -103,7 +107,7 @@ def _answers() -> bool:
 
 
 def _takes_writes() -> bool:
-    """Return whether the database takes writes and has room for them. Raises DatabaseError on a full disk."""
+    """Return whether the database accepts writes and has room for them. Raises DatabaseError on a full disk."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(_IS_READ_ONLY)
         (is_read_only,) = cursor.fetchone()
@@ -127,7 +131,7 @@ def _silent(name: str) -> dict[str, Any]:
 
 
 def _worker_age() -> float | None:
-    """Return the seconds since the newest worker heartbeat, by the database's clock."""
+    """Return the seconds since the newest heartbeat of a worker, by the database's clock."""
     with connection.cursor() as cursor:
         cursor.execute(
             f"SELECT extract(epoch FROM clock_timestamp() - max(last_heartbeat_at)) FROM {Process._meta.db_table}"

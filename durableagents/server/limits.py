@@ -1,5 +1,8 @@
-"""Limits on requests before Django sees them; ASGI has none. Bodies are gathered here, so a slow client holds a few
-kilobytes and no thread. Without key or session they must be small."""
+"""Limit requests before Django sees them, because ASGI itself has no limits.
+
+Bodies are gathered here, so a slow client occupies a few kilobytes and no thread. Requests without key or session may
+only have small bodies.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +24,18 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 API_LIMIT = 1024 * 1024
-# Of a run's input of 64 MiB, with room for the rest of the body.
+# The input of a run may have 64 MiB; the rest is room for the other fields of the body.
 START_LIMIT = 65 * 1024 * 1024
 PAGE_LIMIT = 2_621_440
 ANONYMOUS_LIMIT = 64 * 1024
 HEADER_LIMIT = 32 * 1024
-# A maximum body in this time is 35 KB/s, and an announced large one 550 KB/s in four times this time.
+# A maximum body in this time is 35 KB/s. An announced large body gets four times this time, which is 550 KB/s.
 BODY_SECONDS = 30.0
 _LARGE_BODY_PATIENCE = 4
-# Of all bodies in progress. Large ones leave room for the others.
+# Limits for all bodies in progress. Large bodies leave room for the others.
 MAX_BYTES = 192 * 1024 * 1024
 MAX_LARGE_BYTES = 2 * START_LIMIT
-# How much of a refused body is read, so that a client still sending sees the answer instead of a reset.
+# How much of a refused body is still read, so that a client that is sending sees the answer instead of a reset.
 _DRAINED = 16 * 1024 * 1024
 _DRAIN_SECONDS = 5.0
 _CALLBACKS = "/api/v1/callbacks/"
@@ -40,7 +43,7 @@ _STARTS = "/api/v1/runs"
 
 
 class Refused(Exception):
-    """The request is refused; `document` is the answer."""
+    """The request is refused. `document` is the answer."""
 
     def __init__(self, status: int, code: str, title: str, detail: str) -> None:
         super().__init__(detail)
@@ -48,7 +51,7 @@ class Refused(Exception):
 
 
 class Headers:
-    """Answers 400 to invalid HTTP/1.1, 431 to oversized headers, and /healthz at once."""
+    """Answers invalid HTTP/1.1 with 400 and oversized headers with 431. Answers /healthz itself."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -60,20 +63,24 @@ class Headers:
             too_large = f"The headers are larger than {_size(HEADER_LIMIT)}."
             await answer(scope, send, problems.document(431, "too-large", "Too large", too_large))
         elif scope["path"] == "/healthz" and scope["method"] in ("GET", "HEAD"):
-            # From the event loop: it shows that the loop runs, and needs no thread.
+            # Answered by the event loop, which shows that the loop runs and needs no thread.
             await _say_alive(scope, send)
         else:
             await self._app(scope, receive, send)
 
 
 def _is_no_http(scope: Scope) -> str | None:
-    """Return what is wrong. Not every server checks (RFC 9112 §3.2 demands one Host), and Django would make one up."""
+    """Return what makes a request invalid HTTP, or None.
+
+    Not every server checks for exactly one Host (RFC 9112 §3.2 demands it), and Django would invent one.
+    """
     version = scope.get("http_version", "1.1")
     if version == "0.9":
         return "HTTP/0.9 is not spoken here."
     names = [name for name, _ in scope["headers"]]
     if b"content-length" in names and b"transfer-encoding" in names:
-        # Two servers that trust one each see different requests (RFC 9112 §6.1).
+        # If one server trusts the first header and the next one the second, they see different requests (RFC 9112
+        # §6.1).
         return "The request has both Content-Length and Transfer-Encoding."
     if names.count(b"idempotency-key") > 1:
         return "The request has several Idempotency-Key headers; send one."
@@ -84,13 +91,13 @@ def _is_no_http(scope: Scope) -> str | None:
 
 
 def header_bytes(scope: Scope) -> int:
-    """Return the size of the request line and all headers as sent."""
+    """Return the size of the request line and all headers, as the client sent them."""
     lines = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
     return lines + len(scope.get("raw_path") or b"") + len(scope.get("query_string", b""))
 
 
 def credentials(scope: Scope) -> bytes:
-    """Return the unverified key or session of a request; empty if none."""
+    """Return the key or session of a request, unverified; empty if it has none."""
     cookie = settings.SESSION_COOKIE_NAME.encode() + b"="
     for name, value in scope["headers"]:
         if name == b"authorization":
@@ -101,7 +108,7 @@ def credentials(scope: Scope) -> bytes:
 
 
 class BodyLimit:
-    """Answers 413 to oversized bodies, 408 to slow ones, 503 if all together are too large."""
+    """Answers 413 to oversized bodies, 408 to slow ones, and 503 if all bodies together are too large."""
 
     def __init__(self, app: Any, *, body_seconds: float = BODY_SECONDS, most_bytes: int = MAX_BYTES) -> None:
         self._app = app
@@ -149,13 +156,13 @@ class BodyLimit:
                 return b"".join(parts)
 
     def is_full(self, of_one: int) -> bool:
-        """Return whether a body of which that many bytes have come can't be taken."""
+        """Return whether there is no memory left for a body of this size."""
         is_large = of_one > PAGE_LIMIT
         return self.held_bytes > (min(self._most, MAX_LARGE_BYTES) if is_large else self._most)
 
 
 class _BodyShare:
-    """One request's share of the memory for bodies."""
+    """The share of one request in the memory for bodies."""
 
     def __init__(self, limit: BodyLimit) -> None:
         self._limit, self._bytes = limit, 0
@@ -174,7 +181,7 @@ class _BodyShare:
 
 
 def limit_for(scope: Scope) -> int:
-    """Return the maximum body size for this path and sender."""
+    """Return the maximum body size for the path and sender of a request."""
     if scope["path"].startswith(_CALLBACKS):
         return int(settings.DURABLEAGENTS.callback_bytes)
     if not credentials(scope):
@@ -185,7 +192,7 @@ def limit_for(scope: Scope) -> int:
 
 
 def _too_large(limit: int, how: str) -> Refused:
-    # Only a start is meant to carry data.
+    # Only the start of a run is meant to carry data.
     what = " Store large data elsewhere and send where." if limit == START_LIMIT else ""
     return Refused(413, "too-large", "Too large", f"The body {how} {_size(limit)}.{what}")
 
@@ -203,7 +210,7 @@ def _announced(scope: Scope) -> int:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """Return a receive that gives the body once, then the connection's own messages, such as a disconnect."""
+    """Return a `receive` that yields the body once, then the connection's own messages, such as a disconnect."""
     waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replayed() -> Message:
@@ -222,11 +229,11 @@ async def _drain(receive: Receive) -> None:
                 if message["type"] == "http.disconnect" or not message.get("more_body"):
                     return
     except TimeoutError:
-        return  # too slow to wait for: it gets its answer now
+        return  # too slow to wait for: the answer is sent now
 
 
 async def answer(scope: Scope, send: Send, document: dict[str, Any]) -> None:
-    """Send a problem document, or an equivalent page to people, and close the connection."""
+    """Send a problem document (or an equivalent page to browsers) and close the connection."""
     if problems.is_for_programs(scope["path"]):
         document = problems.identified(document)
         body, own = json.dumps(document).encode(), [(b"content-type", problems.CONTENT_TYPE.encode())]
@@ -244,14 +251,14 @@ async def answer(scope: Scope, send: Send, document: dict[str, Any]) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-# Rendered once: refusing many requests must not cost the loop a template each.
+# The page is rendered once, so that refusing many requests doesn't cost the event loop a rendering each.
 @lru_cache(maxsize=32)
 def _page(status: int, title: str, detail: str) -> bytes:
     template = "503.html" if status == 503 else "errors/refused.html"
     return problems.page(template, {"status": status, "title": title, "detail": detail}).encode()
 
 
-# Django's middleware, which sets these elsewhere, is not reached.
+# Django's middleware sets these headers elsewhere, but isn't reached here.
 _PAGE_HEADERS = [
     (b"content-type", b"text/html; charset=utf-8"),
     (

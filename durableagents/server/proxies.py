@@ -1,5 +1,8 @@
-"""Client addresses behind proxies: `X-Forwarded-For` is read from the right, past trusted proxies. The first other
-address is the client; anything to its left may be forged."""
+"""Find out the addresses of clients behind proxies.
+
+`X-Forwarded-For` is read from the right, past trusted proxies. The first other address is the client; anything to its
+left may be forged.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,12 @@ from durableagents.server.limits import Receive, Scope, Send
 Address = IPv4Address | IPv6Address
 _SECURE = {"http": "https", "websocket": "wss"}
 _PLAIN = {"http": "http", "websocket": "ws"}
-# Longer chains don't occur and aren't read.
+# Longer chains of proxies don't occur and aren't read.
 _MAX_HOPS = 20
 
 
 class Proxies:
-    """Sets the client's address and scheme in the scope, and removes the headers about them."""
+    """Sets the client's address and scheme in the scope, and removes the headers that state them."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -30,18 +33,18 @@ class Proxies:
 
 
 def seen_through(scope: Scope) -> dict[str, Any]:
-    """Return the scope members that the proxies change."""
+    """Return the members of the scope that the proxies' headers change."""
     forwarded = {
         name: [value.decode("latin-1") for key, value in scope["headers"] if key == name]
         for name in (b"x-forwarded-for", b"x-forwarded-proto")
     }
     headers = [pair for pair in scope["headers"] if not pair[0].startswith(b"x-forwarded-")]
     peer = scope["client"][0] if scope.get("client") else ""
-    # Over a unix socket there is no address; file permissions decide who connects, and that is the proxy.
+    # A connection over a unix socket has no address. File permissions decide who connects, so it is the proxy.
     if not (is_trusted(peer) if peer else settings.DURABLEAGENTS.proxy_networks):
         return {"headers": headers}
     client = client_behind(peer, ",".join(forwarded[b"x-forwarded-for"]))
-    # The last value is the nearest proxy's.
+    # the last value comes from the nearest proxy
     proto = ",".join(forwarded[b"x-forwarded-proto"]).rpartition(",")[2].strip().lower()
     scheme = {"https": _SECURE, "wss": _SECURE, "http": _PLAIN, "ws": _PLAIN}.get(proto)
     port = scope["client"][1] if scope.get("client") and client == peer else 0
@@ -53,7 +56,7 @@ def seen_through(scope: Scope) -> dict[str, Any]:
 
 
 def client_behind(peer: str, forwarded: str) -> str:
-    """Return the rightmost address that is not our proxy's; an unreadable list counts as far as it is readable."""
+    """Return the rightmost address that isn't one of our proxies. Reading stops at an invalid address."""
     known = peer
     for text in list(reversed(forwarded.split(",")))[:_MAX_HOPS]:
         address = parsed(text)
@@ -66,7 +69,7 @@ def client_behind(peer: str, forwarded: str) -> str:
 
 
 def is_trusted(peer: str) -> bool:
-    """Return whether an address is one of our proxies'."""
+    """Return whether an address belongs to one of our proxies."""
     address = parsed(peer)
     return address is not None and any(
         address in network for network in settings.DURABLEAGENTS.proxy_networks if network.version == address.version
@@ -74,7 +77,10 @@ def is_trusted(peer: str) -> bool:
 
 
 def parsed(text: str) -> Address | None:
-    """Parse an address as proxies write it: bare, with a port, or in brackets. IPv4-mapped IPv6 becomes IPv4."""
+    """Parse an address in a form that proxies write: bare, with a port, or in brackets.
+
+    IPv4-mapped IPv6 becomes IPv4.
+    """
     text = text.strip()
     if text.startswith("["):
         text = text[1:].partition("]")[0]

@@ -8,6 +8,6 @@ websocket_urlpatterns = [
     path("ws/live", LiveConsumer.as_asgi()),
     path("ws/lists", ListConsumer.as_asgi()),
     path("ws/runs/<uuid:run_id>", LiveConsumer.as_asgi()),
-    # The router raises without a match: a traceback for every scan.
+    # Without a matching route the router raises, which would log a traceback for every scan.
     re_path("", NowhereConsumer.as_asgi()),
 ]

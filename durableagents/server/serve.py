@@ -1,4 +1,4 @@
-"""Run the web process on a listening socket, and hand it over without an outage."""
+"""Run the web process on a listening socket, and hand the socket over without an outage."""
 
 # Processes can share a listening socket. To restart, start the new process on the old one's socket; once it serves,
 # send the old one SIGTERM. It then
@@ -9,7 +9,7 @@
 #    closing connection;
 # 4. ends when no connection is left, or at its deadline.
 #
-# SIGINT skips step 3: a stop after which nobody serves.
+# SIGINT skips step 3: after such a stop no process serves.
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from durableagents.server.limits import HEADER_LIMIT, Message, Receive, Scope, S
 
 BACKLOG = 2048
 KEEP_ALIVE_SECONDS = 5
-# From the signal until unanswered requests are cut.
+# Time from the signal until unanswered requests are cut.
 STOP_SECONDS = 2
-# Pages send nothing over their sockets.
+# Our pages send nothing over their sockets.
 SOCKET_BYTES = 16 * 1024
-# Then the fleet is notified and threads end; not awaited for longer, since it may hang on a stalled database.
+# Time to notify the fleet and end threads. Both may hang on a stalled database, so the process waits no longer.
 LAST_SECONDS = 5
 _TICK_SECONDS = 0.05
 _CLOCK_SECONDS = 1.0
@@ -60,7 +60,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def answers_ready(port: int) -> bool:
-    """Return whether the installation on a local port is ready."""
+    """Return whether the installation on a local port is ready to work."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
     try:
         connection.request("GET", "/readyz")
@@ -72,7 +72,7 @@ def answers_ready(port: int) -> bool:
 
 
 class LastAnswers:
-    """Sends `Connection: close` with each response once `is_leaving`."""
+    """Sends `Connection: close` with each response once `is_leaving` is set."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -88,7 +88,7 @@ class LastAnswers:
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server with a ready callback and the shutdown order above."""
+    """uvicorn's server with a callback when it is ready, and with the order of shutdown described above."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Server(uvicorn.Server):
         self._answers = LastAnswers(app)
         self._patience_seconds, self._on_ready, self._on_leaving = patience_seconds, on_ready, on_leaving
         self._is_handing_over = False
-        self._wake: Callable[[], object] = lambda: None  # while it starts
+        self._wake: Callable[[], object] = lambda: None  # during start-up there is nothing to wake
         super().__init__(
             uvicorn.Config(
                 self._answers,
@@ -121,13 +121,13 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle signals without raising them again at the end, which would make a clean stop look like a crash."""
+        """Handle signals without raising them again at the end. Otherwise a clean stop would look like a crash."""
         for each in (signal.SIGTERM, signal.SIGINT):
             signal.signal(each, self.handle_exit)
         yield
 
     async def main_loop(self) -> None:
-        """Tick once a second for the Date header, and at once on a signal: uvicorn polls ten times a second."""
+        """Tick once a second for the Date header, and at once on a signal. uvicorn itself polls ten times a second."""
         is_woken = asyncio.Event()
         self._wake = partial(asyncio.get_running_loop().call_soon_threadsafe, is_woken.set)
         while not await self.on_tick(0):
@@ -135,7 +135,7 @@ class Server(uvicorn.Server):
                 await asyncio.wait_for(is_woken.wait(), _CLOCK_SECONDS)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Hand over on the first SIGTERM; stop at once on SIGINT or a second signal."""
+        """Hand over on the first SIGTERM; stop at once on SIGINT or on a second signal."""
         self._is_handing_over = sig == signal.SIGTERM and not self.should_exit
         self.force_exit = self.should_exit
         self.should_exit = True
@@ -147,7 +147,7 @@ class Server(uvicorn.Server):
             self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._wake = lambda: None  # the loop may be closed at the next signal
+        self._wake = lambda: None  # the loop may be closed when the next signal comes
         threading.Thread(
             target=_end_after,
             args=(self._patience_seconds * self._is_handing_over + STOP_SECONDS + LAST_SECONDS,),
@@ -162,14 +162,14 @@ class Server(uvicorn.Server):
         await super().shutdown()
 
     async def _hand_over(self) -> None:
-        """Answer what is in progress. The first wait is for connections accepted but not yet read."""
+        """Answer the requests in progress. The first wait is for connections that were accepted but not yet read."""
         self._answers.is_leaving = True
         self._on_leaving()
         until = monotonic() + self._patience_seconds
         await asyncio.sleep(2 * _TICK_SECONDS)
         closing: set[Any] = set()
         while self.server_state.connections and monotonic() < until and self._is_handing_over:
-            # Once each: a second time, uvicorn cuts the socket, and during a handshake answers 500.
+            # Shut each socket down once: a second time, uvicorn cuts it, and during a handshake it answers 500.
             sockets = {each for each in self.server_state.connections if getattr(each, "handshake_complete", False)}
             for connection in sockets - closing:
                 connection.shutdown()
@@ -194,7 +194,7 @@ def serve(listener: socket.socket, *, patience_seconds: float, ready_fd: int | N
             os.write(ready_fd, b"ready\n")
             os.close(ready_fd)
 
-    # Every connection is a file descriptor, and systems begin with a low limit that may be raised.
+    # Every connection needs a file descriptor, and systems begin with a low limit that may be raised.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     server = Server(application, patience_seconds=patience_seconds, on_ready=say_ready, on_leaving=streams.leave)

@@ -1,4 +1,4 @@
-"""A reading of the database for public endpoints: bounded in time, and shared by concurrent requests."""
+"""A database query for public endpoints, limited in time and shared by concurrent requests."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ T = TypeVar("T")
 
 
 class SharedRead(Generic[T]):
-    """A function whose result concurrent callers share, so that a database that doesn't answer holds one thread and one
-    connection. A stalled database (a frozen host, a hanging disk) neither answers nor refuses, and enforces no timeout
-    itself."""
+    """Shares the result of a function between concurrent callers.
+
+    So a database that doesn't answer occupies one thread and one connection. A stalled database (a frozen host, a
+    hanging disk) neither answers nor refuses, and enforces no timeout itself.
+    """
 
     def __init__(self, name: str, read: Callable[[], T]) -> None:
         self._name, self._read = name, read
@@ -25,12 +27,14 @@ class SharedRead(Generic[T]):
         self._since = 0.0
 
     def result(self, seconds: float) -> T:
-        """Return the result of a reading that began at most so many seconds ago. Raises TimeoutError, and what the
-        function raises."""
+        """Return the function's result, from a call that began at most `seconds` ago.
+
+        Raises TimeoutError, and what the function raises.
+        """
         with self._lock:
             if self._reading is None or self._reading.done():
                 self._reading, self._since = Future(), time.monotonic()
-                # A daemon: a process told to end must not wait for the database either.
+                # A daemon thread, because a process that is told to end must not wait for the database.
                 threading.Thread(target=self._run, args=(self._reading,), name=self._name, daemon=True).start()
             reading, left = self._reading, max(self._since + seconds - time.monotonic(), 0.0)
         return reading.result(left)

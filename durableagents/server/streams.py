@@ -1,8 +1,9 @@
-"""Long polls and server-sent events: clients wait on the event loop, without a thread or a database connection.
+"""Long polls and server-sent events.
 
-What a client is told comes from the views, asked again with the client's own request, so that every answer is
-authorized again. `wait=` of a run is answered at its next revision or end. `Accept: text/event-stream` turns a run's
-`events` and `live` into streams; a stream ends with `event: end` and a reason.
+Clients wait on the event loop, without a thread or a database connection. Each answer comes from the views, called
+again with the client's own request, so every answer is authorized again. `wait=` of a run is answered at its next
+revision or end. `Accept: text/event-stream` turns a run's `events` and `live` into streams. A stream ends with `event:
+end` and a reason.
 """
 
 from __future__ import annotations
@@ -39,13 +40,14 @@ from runs.journal.database_errors import is_transient
 from runs.journal.notify import Subscription, hub, parse
 
 HEARTBEAT_SECONDS = 15.0
-# Runs are looked at together, at most this often, and all of them now and then: notifications may be lost.
+# Changed runs are read together, at most this often. All watched runs are read now and then, because notifications may
+# be lost.
 LOOK_SECONDS = 0.25
 LOOK_AT_ALL_SECONDS = 10.0
 # A stream of a busy run reads its events at most this often.
 READ_SECONDS = 0.5
 MAX_STREAMS, MAX_STREAMS_PER_KEY = 500, 50
-# Further requests of waiting clients at the same time: the others wait here, so that they don't crowd out new requests.
+# Concurrent further requests of waiting clients. More of them wait here, so that they don't crowd out new requests.
 AT_ONCE = 2
 PAGE = 100
 _PATH = re.compile(r"/api/v1/runs/([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})(?:/(events|live))?")
@@ -77,7 +79,10 @@ def look(run_ids: Iterable[str]) -> dict[str, JournalPosition]:
 
 
 class Watcher:
-    """One client's run. `now` is None until it was looked at, and for a run that isn't there any more."""
+    """The run that one client watches.
+
+    `now` is None until the run was read, and for a run that doesn't exist any more.
+    """
 
     def __init__(self) -> None:
         self.now: JournalPosition | None = None
@@ -90,7 +95,7 @@ class Watcher:
 
 
 class Rings(Subscription):
-    """The watched runs that were notified of, whatever their number."""
+    """Collects the watched runs for which notifications came, whatever their number."""
 
     def __init__(self, watched: Collection[str]) -> None:
         super().__init__(None)
@@ -109,7 +114,7 @@ class Rings(Subscription):
         self.add(list(self._watched))
 
     async def take(self) -> set[str]:
-        """Return the runs to look at, waiting for some."""
+        """Return the runs to read, after waiting for a notification or for the time to read all."""
         try:
             async with asyncio.timeout(LOOK_AT_ALL_SECONDS):
                 await self._filled.wait()
@@ -121,7 +126,7 @@ class Rings(Subscription):
 
 
 class Watch:
-    """All watched runs of this process: one subscription and one query for any number of clients."""
+    """Watches runs for all clients of this process, with one subscription and one query."""
 
     def __init__(self) -> None:
         self._watchers: dict[str, set[Watcher]] = {}
@@ -130,7 +135,7 @@ class Watch:
 
     @asynccontextmanager
     async def open(self, run_id: str) -> AsyncIterator[Watcher]:
-        """Watch a run. It is looked at once at the beginning, so nothing is missed."""
+        """Watch a run. It is read once at the beginning, so nothing is missed."""
         watcher = Watcher()
         self._watchers.setdefault(run_id, set()).add(watcher)
         self._rings.add([run_id])
@@ -155,7 +160,7 @@ class Watch:
                 except Exception as error:
                     if not is_transient(error):
                         raise
-                    rings.add(due)  # until the database is back
+                    rings.add(due)  # retry until the database is back
                     found = {}
                     due = set()
                 for run_id in due:
@@ -171,7 +176,7 @@ watch = Watch()
 
 
 def verdicts(keys: Iterable[str | None]) -> dict[str | None, Verdict]:
-    """Check the senders of streams: `Bearer <key>`, others are sessions."""
+    """Return the verdict about each sender of a stream. A sender is `Bearer <key>`, or else a session."""
     keys = list(keys)
     found: dict[str | None, Verdict] = {}
     for key in keys:
@@ -197,7 +202,7 @@ _REASONS = {SIGNED_OUT: "signed-out", NOT_ALLOWED: "forbidden"}
 
 
 def _sender(scope: Scope) -> str | None:
-    """Return who sends a request, as `verdicts` takes it."""
+    """Return who sends a request, in the form that `verdicts` takes."""
     credential = credentials(scope)
     return credential.decode("latin-1") or None if b"\x00" not in credential else None
 
@@ -207,7 +212,7 @@ def _sender(scope: Scope) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A view's answer."""
+    """The answer of a view."""
 
     status: int
     headers: list[tuple[bytes, bytes]]
@@ -223,7 +228,7 @@ class Answer:
 
 
 class Streams:
-    """Keeps waiting clients outside of `app`, and asks it on their behalf."""
+    """Keeps waiting clients outside of `app`, and sends requests to it on their behalf."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -232,7 +237,7 @@ class Streams:
         self._leaving = asyncio.Event()
 
     def leave(self) -> None:
-        """End all waits and streams, because the server stops. Clients then ask another process."""
+        """End all waits and streams, because the server stops. Clients then reconnect to another process."""
         self._leaving.set()
 
     async def left(self) -> None:
@@ -251,7 +256,7 @@ class Streams:
             await self._app(scope, receive, send)
 
     async def _ask(self, scope: Scope, query: str, *, is_again: bool = True) -> Answer:
-        """Return what the views answer to this request with another query string."""
+        """Return what the views answer to this request, sent with another query string."""
         headers: list[tuple[bytes, bytes]] = []
         status, body = 500, b""
 
@@ -277,7 +282,7 @@ class Streams:
     # --- long polls ---
 
     async def _wait(self, scope: Scope, receive: Receive, send: Send, run_id: str, query: dict[str, str]) -> None:
-        """Answer at the next revision of the run, its end, or when the time is over."""
+        """Answer at the next revision or the end of the run, or when the time is over."""
         text = scope.get("query_string", b"").decode("latin-1")
         first = await self._ask(scope, text, is_again=False)
         known = first.header(WAITS_FOR.lower().encode())
@@ -290,15 +295,15 @@ class Streams:
                 if left <= 0 or not await self._until(watcher.moved, gone, left):
                     break
                 if watcher.now is None:
-                    break  # removed meanwhile
+                    break  # the run was removed meanwhile
             if gone.done():
                 return
-            # Without its wait, so that the view doesn't ask for more; authorized again.
+            # Sent with `wait=0`, so that the view doesn't ask to wait again. The request is authorized again.
             last = await self._ask(scope, urlencode({**query, "wait": "0"}))
         await last.relay(send)
 
     async def _until(self, moved: asyncio.Event, gone: asyncio.Task[None], seconds: float) -> bool:
-        """Wait for `moved`; return False if the client is gone, the server stops, or the time is over."""
+        """Wait for `moved`. Return False if the client left, the server stops, or the time is over."""
         waits = [asyncio.create_task(moved.wait()), asyncio.create_task(self._leaving.wait())]
         try:
             await asyncio.wait([*waits, gone], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -362,7 +367,7 @@ def _beyond(last: int) -> dict[str, Any]:
 
 
 class _Ended(Exception):
-    """The stream ends; the reason is told to the client."""
+    """The stream ends. The client is told the reason."""
 
 
 class _Stream:
@@ -384,7 +389,7 @@ class _Stream:
                 return
             page = json.loads(first.body)
             if what == "events" and not page["results"] and watcher.now is not None and watcher.now.is_over:
-                # Nothing will come: browsers stop reconnecting at this status.
+                # No event will ever come. Browsers stop reconnecting at this status.
                 return await Answer(204, [(b"cache-control", b"no-store")], b"").relay(self._send)
             if what == "events" and watcher.now is not None and int(query.get("after") or 0) > watcher.now.seq:
                 return await answer(self._scope, self._send, _beyond(watcher.now.seq))
@@ -402,7 +407,7 @@ class _Stream:
                 await self._end(_reason(done))
 
     async def _guarded(self, who: Verdict) -> None:
-        """End the stream when its key or session may not hold it any more. Raises _Ended."""
+        """End the stream when its key or session loses access. Raises _Ended."""
         code = who if isinstance(who, int) else await guard.ended(self._sender, who)
         raise _Ended(_REASONS.get(code, "access-changed"))
 
@@ -450,7 +455,7 @@ class _Stream:
             await self._news(watcher)
 
     async def _page(self, query: str) -> dict[str, Any]:
-        """Return the next page, authorized again. Raises _Ended."""
+        """Return the next page of events, authorized again. Raises _Ended."""
         while True:
             found = await self._streams._ask(self._scope, query)
             if found.status == 200:
@@ -462,7 +467,7 @@ class _Stream:
             await asyncio.sleep(problems.RETRY_AFTER_SECONDS)
 
     async def _live(self, watcher: Watcher) -> None:
-        """Send the models' output so far, whenever it has grown."""
+        """Send the models' output so far, each time it has grown."""
         async with ears.open(UUID(self._run_id)) as ear:
             while True:
                 if watcher.now is None or watcher.now.is_erased or watcher.now.is_over:
@@ -477,7 +482,7 @@ class _Stream:
                 await self._write(f"event: output\ndata: {json.dumps({'results': rows})}\n\n")
 
     async def _news(self, watcher: Watcher) -> None:
-        """Wait for news of the run, with heartbeats."""
+        """Wait for a change of the run, sending heartbeats meanwhile."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(HEARTBEAT_SECONDS):
@@ -488,7 +493,7 @@ class _Stream:
 
 
 def _reason(done: Iterable[asyncio.Task[Any]]) -> str:
-    """Return why the first of these tasks ended. Raises what it raised otherwise."""
+    """Return the reason of the first task that ended. Raises any other error of that task."""
     errors = [error for each in done if (error := each.exception()) is not None]
     for error in errors:
         if not isinstance(error, _Ended):
@@ -498,7 +503,7 @@ def _reason(done: Iterable[asyncio.Task[Any]]) -> str:
 
 @asynccontextmanager
 async def _leaving(receive: Receive) -> AsyncIterator[asyncio.Task[None]]:
-    """Yield a task that ends when the client has left."""
+    """Yield a task that ends when the client leaves."""
 
     async def left() -> None:
         while (await receive())["type"] != "http.disconnect":

@@ -19,12 +19,12 @@ _FORMS = ("application/x-www-form-urlencoded", _PARTS)
 
 
 class ReadableQuery(MiddlewareMixin):
-    """Answers 400 to query strings whose encoded bytes are not UTF-8 (`?agent=%ff`), and forms in other encodings."""
+    """Answers 400 to query strings whose encoded bytes aren't UTF-8 (`?agent=%ff`), and to forms in other encodings."""
 
     def process_request(self, request: HttpRequest) -> None:
         named = request.encoding
         if request.content_type in _FORMS and named is not None:
-            # Django fails on it whenever the form is read, even on an error page.
+            # Django fails whenever it reads the form, even on an error page.
             request.encoding = "utf-8"
             if codecs.lookup(named).name != "utf-8":
                 raise BadRequest("A form has to be in UTF-8.")
@@ -34,7 +34,10 @@ class ReadableQuery(MiddlewareMixin):
             raise BadRequest("The query string holds percent-encoded bytes that are not UTF-8.") from None
 
     def process_view(self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any) -> None:
-        """Check a form's bytes: Django would make them U+FFFD, and the record would quote that as the person's."""
+        """Check that a form is UTF-8. Raises BadRequest.
+
+        Django would replace invalid bytes by U+FFFD, and the record would quote that as the person's text.
+        """
         if request.method != "POST" or request.content_type not in _FORMS or getattr(view, "csrf_exempt", False):
             return  # the API and callbacks take no forms
         try:
@@ -45,7 +48,7 @@ class ReadableQuery(MiddlewareMixin):
 
 
 class _Dropped(FileUploadHandler):
-    """Discards files while form fields are parsed; without a handler, parsing would treat the form as one part."""
+    """Discards files while form fields are parsed. Without a handler, the parser would treat the form as one part."""
 
     def receive_data_chunk(self, raw_data: bytes, start: int) -> None:
         return None
@@ -55,15 +58,15 @@ class _Dropped(FileUploadHandler):
 
 
 def _texts(request: HttpRequest) -> Iterator[bytes]:
-    """Yield what must be text in a form: everything, or with files only the other parts."""
+    """Yield the bytes of a form that must be text: everything, or in a form with files all other parts."""
     raw = request.body
-    has_files = bool(request.FILES)  # refuses too many fields and unparsable forms
+    has_files = bool(request.FILES)  # refuses too many fields and forms that can't be parsed
     if not has_files:
         yield raw
     if request.content_type != _PARTS:
-        yield unquote_to_bytes(raw)  # each complete by itself: an escape can't span it and the rest
+        yield unquote_to_bytes(raw)  # each is complete by itself, so no escape spans it and the rest
         return
-    # Again as bytes, since parts may be in base64. Files are dropped.
+    # The form is parsed again as bytes, since parts may be in base64. Files are dropped.
     fields, _ = MultiPartParser(request.META, BytesIO(raw), [_Dropped(request)], "latin-1").parse()
     for name, values in fields.lists():
         yield from (text.encode("latin-1") for text in (name, *values))

@@ -1,9 +1,9 @@
--- Changes of accounts, roles, permissions and API keys are recorded in every way they can be made: admin pages, a command,
+-- Changes of accounts, roles, permissions and API keys are recorded, whichever way they are made: admin pages, a command,
 -- raw SQL. The trigger functions run as the owner, the only role that may write the record, so the runtime role can neither omit nor add
 -- one. No secret is recorded.
 
--- Record one act. The application names the actor for the transaction (`durableagents.actor`) and signs that (ledger/acting.py); otherwise it
--- is the login role. Any SQL may set the actor, so the signature is kept and verification checks it.
+-- Record one act. The application names the actor for the transaction (`durableagents.actor`) and signs this (ledger/acting.py); otherwise the
+-- actor is the login role. Any SQL may set the actor, so the signature is kept and verification checks it.
 -- Only the trigger functions below can call it: any other caller lacks the right to insert.
 CREATE OR REPLACE FUNCTION accounts_record(p_action text, p_subject text, p_subject_person bigint, p_before jsonb, p_after jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, public, pg_temp AS $$
@@ -21,14 +21,14 @@ BEGIN
             CASE WHEN code ~ '^([0-9a-f]{2})+$' THEN decode(code, 'hex') END);
 END $$;
 
--- Return how records name an account, including one that is deleted before its memberships.
+-- Return the name of an account for the record, also if the account is deleted before its memberships.
 CREATE OR REPLACE FUNCTION accounts_name(p_user bigint) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, public, pg_temp AS $$
 BEGIN
     RETURN 'user:' || coalesce((SELECT username FROM public.auth_user WHERE id = p_user), '#' || p_user);
 END $$;
 
--- Return the given fields of a row that differ from another row. No credential is among them.
+-- Return those of the given fields in which a row differs from another one. Callers pass no credentials.
 CREATE OR REPLACE FUNCTION accounts_difference(p_row jsonb, p_other jsonb, p_fields text[]) RETURNS jsonb
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, public, pg_temp AS $$
 BEGIN
@@ -36,7 +36,7 @@ BEGIN
             FROM unnest(p_fields) AS field WHERE p_row -> field IS DISTINCT FROM p_other -> field);
 END $$;
 
--- Trigger: accounts. Sign-in sets last_login, which is no change. An old kind of password hash is renewed at sign-in; that has its own action.
+-- Trigger: record changes of accounts. Sign-in sets last_login, which is not recorded. If it renews an outdated password hash, that has its own action.
 CREATE OR REPLACE FUNCTION accounts_on_user() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
 DECLARE
@@ -65,7 +65,7 @@ END $$;
 CREATE OR REPLACE TRIGGER accounts_are_recorded AFTER INSERT OR UPDATE OR DELETE ON auth_user
     FOR EACH ROW EXECUTE FUNCTION accounts_on_user();
 
--- Trigger: the roles themselves, because renaming one changes its members' rights.
+-- Trigger: record changes of the roles themselves, because renaming a role changes its members' rights.
 CREATE OR REPLACE FUNCTION accounts_on_role() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
 DECLARE
@@ -82,8 +82,8 @@ END $$;
 CREATE OR REPLACE TRIGGER accounts_are_recorded AFTER INSERT OR UPDATE OR DELETE ON auth_group
     FOR EACH ROW EXECUTE FUNCTION accounts_on_role();
 
--- Trigger: roles of an account, and Django's permissions of accounts and roles, which open the pages under /admin/. A row changed in place is one
--- taken and one given.
+-- Trigger: record the roles of accounts, and Django's permissions of accounts and roles, which give access to pages under /admin/. A row changed in
+-- place is recorded as one taken and one given.
 CREATE OR REPLACE FUNCTION accounts_on_grant() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
 DECLARE
@@ -114,7 +114,7 @@ CREATE OR REPLACE TRIGGER accounts_are_recorded AFTER INSERT OR UPDATE OR DELETE
 CREATE OR REPLACE TRIGGER accounts_are_recorded AFTER INSERT OR UPDATE OR DELETE ON auth_group_permissions
     FOR EACH ROW EXECUTE FUNCTION accounts_on_grant();
 
--- Trigger: API keys. The budget that a key may give to a run is recorded too. The digest of a key is not, only that it changed.
+-- Trigger: record changes of API keys, including the budget that a key may give to a run. Of its digest, only the fact of a change is recorded.
 CREATE OR REPLACE FUNCTION accounts_on_key() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
 DECLARE
@@ -138,7 +138,7 @@ END $$;
 CREATE OR REPLACE TRIGGER accounts_are_recorded AFTER INSERT OR UPDATE OR DELETE ON durableagents_apikey
     FOR EACH ROW EXECUTE FUNCTION accounts_on_key();
 
--- Trigger: tags whose runs an account may see. An administrator gives and takes them with a reason; the row keeps both.
+-- Trigger: record own tags, whose runs an account may see. An administrator gives and takes them with a reason; the row keeps both reasons.
 CREATE OR REPLACE FUNCTION accounts_on_own_tag() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
 BEGIN

@@ -1,6 +1,6 @@
--- Sessions that were ended stay ended: any SQL may delete a row of django_session and put a copy of it back later.
+-- An ended session must not be revived: any SQL may delete a row of django_session and insert a copy of it later.
 
--- Trigger: keep the key of a session that ends for a day, and refuse a row with such a key. A session lasts twelve hours at most.
+-- Trigger: keep the key of an ended session for a day, and refuse a new row with such a key. A session lasts at most twelve hours.
 CREATE OR REPLACE FUNCTION sessions_on_end() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
 BEGIN

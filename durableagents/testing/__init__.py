@@ -1,4 +1,7 @@
-"""The public test API: an agent's story in memory, without server, database or settings, in milliseconds."""
+"""The public test API.
+
+It runs an agent's story in memory within milliseconds, without server, database or settings.
+"""
 
 from durableagents.testing.clock import Clock, StoryProblem
 from durableagents.testing.harness import Harness

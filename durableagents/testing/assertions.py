@@ -1,4 +1,4 @@
-"""Assertions on a story. Each message has the actual and the expected state."""
+"""Assertions about a story. Each message shows the actual and the expected state."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from runs.engine.canonical import plain
 from runs.engine.recordings.recording import recordings_of
 from runs.engine.recordings.replaying import call_in_words, first_misfit, format_value, replay
 
-ANY: Any = object()  # not checked
+ANY: Any = object()  # marks an argument that isn't checked
 Expected = str | tuple[str, Any] | Mapping[str, Any]
 
 
 class Assertions:
-    """The outside effects and the run's state, and assertions on them."""
+    """The effects and the state of a story's run, and assertions about them."""
 
     _family: Family
     clock: Clock
@@ -39,7 +39,7 @@ class Assertions:
 
     @property
     def state(self) -> str:
-        """Return the run's state, as the API names it."""
+        """Return the run's state by its name in the API."""
         return self._current.run.state
 
     @property
@@ -50,12 +50,15 @@ class Assertions:
 
     @property
     def effects(self) -> list[Effect]:
-        """Return the effects carried out outside, in order, each once: as the tools saw them, not by the record."""
+        """Return the effects carried out outside, in order, each once.
+
+        They come from the tools, not from the record.
+        """
         return effects_of(self._family.hands.sent)
 
     @property
     def sent(self) -> list[Sent]:
-        """Return every request that left, including reads and repeats."""
+        """Return every request that was sent, including reads and repeats."""
         return list(self._family.hands.sent)
 
     @property
@@ -65,7 +68,7 @@ class Assertions:
 
     @property
     def prompts(self) -> list[tuple[str, Any]]:
-        """Return every model request: the assistant, and the messages."""
+        """Return every request to a model, as assistant and messages."""
         return list(self._family.minds.asked)
 
     # --- how it stands ---
@@ -95,18 +98,18 @@ class Assertions:
             raise AssertionError(f"expected: the run was cancelled. It is otherwise: {self.now}")
 
     def assert_stopped(self, reason: str = "") -> None:
-        """Assert that the run is stopped for an operator, for this `reason` if given."""
+        """Assert that the run is stopped until an operator acts, for this `reason` if given."""
         found = [w.spec.detail.get("reason") for _, _, w in self._family.open_waits("operator")]
         if not found or (reason and reason not in found):
             wanted = f" for {reason}" if reason else ""
             raise AssertionError(f"expected: the run stopped for an operator{wanted}. It is otherwise: {self.now}")
 
     def assert_waits_for_approval(self, queue: str = "", *, tool: str = "") -> None:
-        """Assert that the run waits for an approval of this `queue` and `tool`."""
+        """Assert that the run waits for an approval by this `queue`, for a call of this `tool`."""
         self._waits("approval", "an approval", queue=queue, tool=tool)
 
     def assert_waits_for_answer(self, of: str = "", *, title: str = "") -> None:
-        """Assert that the run waits for an answer `of` this queue or role to a question of this `title`."""
+        """Assert that the run waits for an answer by the queue or role `of`, to a question with this `title`."""
         self._waits("input", "an answer", of=of, title=title)
 
     def assert_waits_for_signal(self, name: str = "") -> None:
@@ -118,7 +121,7 @@ class Assertions:
         self._waits("message", "a message")
 
     def assert_waits_for_callback(self, tool: str = "") -> None:
-        """Assert that the run waits for upstream's callback to a call of this `tool`."""
+        """Assert that the run waits for a callback from the upstream system about a call of this `tool`."""
         self._waits("webhook", "a callback", tool=tool)
 
     def assert_waits_for_verdict(self, tool: str = "") -> None:
@@ -150,8 +153,10 @@ class Assertions:
     # --- what left ---
 
     def assert_effects(self, expected: Sequence[Expected], *, in_order: bool = True) -> None:
-        """Assert exactly these effects, in this order unless `in_order` is False. Each `expected` one is a tool's name,
-        or (name, arguments) with the arguments to compare."""
+        """Assert exactly these effects, in this order unless `in_order` is False.
+
+        Each `expected` effect is a tool's name, or (name, arguments) with the arguments to compare.
+        """
         found = self.effects
         if not in_order:
             expected = sorted(expected, key=lambda each: _sorting(*_wanted(each)))
@@ -174,7 +179,7 @@ class Assertions:
             )
 
     def assert_each_effect_once(self) -> None:
-        """Assert that no call was carried out twice and no key was used for two bodies, despite crashes and repeats."""
+        """Assert that no call was carried out twice and no idempotency key had two bodies."""
         problems = twice(self._family.hands.sent)
         if problems:
             raise AssertionError(f"expected: each effect once. It is otherwise: {'; '.join(problems)}")
@@ -188,8 +193,10 @@ class Assertions:
             raise AssertionError(f"expected: all that is on record is done. It is otherwise: {text}; {self.now}")
 
     def assert_replays(self) -> None:
-        """Assert that every visit so far replays from its checkpoint: no other requests, and the same state. Nothing is
-        sent."""
+        """Assert that every visit so far replays from its checkpoint: with the same requests and the same state.
+
+        Nothing is sent.
+        """
         for member in self._family.members:
             cuts = [(seq, s.node, s.visit, s.generation, s.fingerprint, s.state) for seq, s in member.run.snapshots]
             events, depth = member.run.events, member.run.depth

@@ -1,4 +1,4 @@
-"""A story's clock, which only the test moves."""
+"""The clock of a story, which only the test moves."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BEGINNING = datetime(2026, 1, 5, 9, tzinfo=UTC)
 
 
 class Clock:
-    """The clock of `ctx.now()` and all deadlines."""
+    """The clock behind `ctx.now()` and all deadlines."""
 
     def __init__(self, at: datetime = BEGINNING) -> None:
         if at.tzinfo is None:
@@ -35,19 +35,21 @@ class Clock:
         self.now = at.astimezone(UTC)
 
     def move_to(self, at: datetime) -> None:
-        """Move to `at`, forward only."""
+        """Move the clock to `at`, forward only."""
         self.now = max(self.now, at)
 
     def after(self, passed: timedelta) -> datetime:
-        """Return the time after `passed`. Raises ValueError if negative."""
+        """Return the time after `passed`. Raises ValueError if `passed` is negative."""
         if passed < timedelta(0):
             raise ValueError(f"the clock goes forward only, and {passed} is back")
         return self.now + passed
 
 
 class AtOnce(RetryPolicy):
-    """Retries without real waiting: failures park the run on a timer, which the story fires when nothing else is to be
-    done."""
+    """Retries without real waiting.
+
+    A failure parks the run on a timer, which the story fires when nothing else is left to do.
+    """
 
     def timer(self, round_: int, *, retry_after: float | None = None) -> float:
         """Return the delay without jitter, so that stories are deterministic."""
@@ -58,20 +60,22 @@ RETRY = AtOnce(first=0.0, longest=0.0, in_place=-1.0)
 
 
 class StoryProblem(AssertionError):
-    """The test's next step is impossible: nothing waits for that answer, no such tool, the script has ended. The
-    `message` describes the actual state."""
+    """The test's next step is impossible. `message` describes the actual state.
+
+    For example, nothing waits for that answer, there is no such tool, or the script has ended.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
 
 
 class Interrupted(BaseException):
-    """Leaves the engine at once, past any exception handling of nodes and branches."""
+    """Leaves the engine at once. Exception handlers of nodes and branches don't catch it."""
 
 
 class Killed(Interrupted):
-    """The worker dies here: nothing catches it, nothing runs after it."""
+    """The worker dies here. Nothing catches this, and nothing runs after it."""
 
 
 class Stopped(Interrupted):
-    """The story can't continue; raised again as StoryProblem in the test's call."""
+    """The story can't continue. The test's call raises it again as StoryProblem."""

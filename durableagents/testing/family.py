@@ -1,4 +1,7 @@
-"""A story's runs: the first, its children and its continuations; each on a journal in memory, driven by the engine."""
+"""The runs of a story: the first, its children and its continuations.
+
+Each has a journal in memory and is driven by the engine.
+"""
 
 from __future__ import annotations
 
@@ -48,17 +51,20 @@ POINTS = {
 
 
 class DeclaredTiming:
-    """Rules about time from gates alone. A story has no queues with rules of their own, and every hour counts."""
+    """Deadline rules from gates alone.
+
+    A story has no queues with rules of their own, and every hour counts as a working hour.
+    """
 
     def settle(self, now: datetime, time: Time) -> Terms:
-        """Return the terms of an approval requested now."""
+        """Return the terms of an approval that is requested now."""
         is_plain = time.on_timeout is None and not isinstance(time.within, WorkingHours)
         fields = None if is_plain else {"on_timeout": time.on_timeout or "reject", "calendar": None}
         return Terms(now + time.span, fields)
 
 
 class StandIns:
-    """The secrets of a story: a text for each name, such as `value-of-bank-api-token`."""
+    """Stand-ins for a story's secrets: a text for each name, such as `value-of-bank-api-token`."""
 
     async def values(self, names: Collection[str]) -> dict[str, str]:
         """Return the stand-ins by name."""
@@ -67,8 +73,10 @@ class StandIns:
 
 @dataclass(eq=False)
 class Member:
-    """One run of the story. `child` is its child spec if started by another run; `told`: its parent was told of its
-    end."""
+    """One run of the story.
+
+    `child` is its child spec if another run started it. `told` says that its parent was notified of its end.
+    """
 
     run: MemoryRun
     agent: Agent
@@ -77,11 +85,11 @@ class Member:
     origin: Member | None = None
     successor: Member | None = None
     told: bool = False
-    held: str = ""  # its state before it was paused
+    held: str = ""  # its state before it was paused; empty if it isn't paused
 
     @property
     def is_ready(self) -> bool:
-        """Return whether there is something to do, and it isn't paused."""
+        """Return whether the run has something to do and isn't paused."""
         return not self.held and self.run.state in ("pending", "running")
 
     @property
@@ -90,18 +98,18 @@ class Member:
         return self.run.state in ENDED
 
     def pause(self, by: str) -> None:
-        """Pause the run; what comes meanwhile is kept."""
+        """Pause the run. Whatever arrives meanwhile is kept."""
         self.run.append([e.RunPaused(by=by)])
         self.held, self.run.state = self.run.state, "paused"
 
     def resume(self, by: str) -> None:
-        """Resume the run, back to its wait if nothing came meanwhile."""
+        """Resume the run. It goes back to its wait if nothing arrived meanwhile."""
         state, self.held = "running" if self.run.inbox else self.held, ""
         self.run.append([e.RunResumed(by=by, state=state)])
         self.run.state = state
 
     def keep_still(self) -> None:
-        """Keep a paused run paused when something comes for it; it continues with that once resumed."""
+        """Keep a paused run paused although something arrived for it. It continues with that once resumed."""
         if self.held and not self.has_ended and self.run.state != "paused":
             self.held, self.run.state = "running", "paused"
 
@@ -112,14 +120,14 @@ class Member:
 
 @dataclass
 class Death:
-    """The worker dies at its `nth` write from now, before or after it takes effect."""
+    """The worker's death at its `nth` write from now, before or after the write takes effect."""
 
     nth: int
     is_after: bool
 
 
 class _Journal(MemoryJournal):
-    """A journal on the story's clock, with the story's deaths."""
+    """A journal on the story's clock, which carries out the story's deaths."""
 
     family: Family
 
@@ -153,7 +161,7 @@ class _Journal(MemoryJournal):
 
 
 class _Lending(Tape):
-    """A visit's tape to which a record adds values when they are read, and journals them as read."""
+    """A visit's tape that adds values from a record when the code reads them, and journals them as read."""
 
     def __init__(self, tape: Tape, lent: dict[str, tuple[str, Any]], buffer: Callable[[e.Event], None]) -> None:
         self.__dict__.update(tape.__dict__)
@@ -170,7 +178,7 @@ class _Lending(Tape):
 
 
 class _Driver(Driver):
-    """The engine's driver, with values from a record."""
+    """The engine's driver, with values taken from a record."""
 
     lent: Callable[[str], dict[str, tuple[str, Any]]] | None = None
 
@@ -186,7 +194,7 @@ class _Driver(Driver):
 
 @dataclass
 class Family:
-    """All runs of a story, and what drives them."""
+    """Holds and drives all runs of a story."""
 
     clock: Clock
     hands: Hands
@@ -252,7 +260,7 @@ class Family:
     # --- driving ---
 
     async def settle(self) -> None:
-        """Drive all runs until they only wait; dead workers are replaced at once."""
+        """Drive all runs until they only wait. Dead workers are replaced at once."""
         for _ in range(MAX_ROUNDS):
             for member in self.members:
                 member.keep_still()
@@ -275,10 +283,10 @@ class Family:
             try:
                 await driver.drive()
             except Killed:
-                member.run.state = "running"  # the next worker takes it
+                member.run.state = "running"  # the next worker takes the run
 
     def _grow(self, member: Member) -> None:
-        """Add the runs that it started or continues as."""
+        """Add the runs that a run started or continues as."""
         known = {each.child.run_id for each in self.members if each.child is not None}
         for spec in member.run.children.values():
             if self.drives_children and spec.run_id not in known:
@@ -322,7 +330,7 @@ class Family:
     # --- what is waited for ---
 
     def open_waits(self, *kinds: str) -> list[tuple[Member, UUID, MemoryWait]]:
-        """Return open waits of these kinds, of all runs that have not ended."""
+        """Return open waits of these kinds, of all runs that haven't ended."""
         return [
             (member, wait_id, wait)
             for member in self.members
@@ -340,7 +348,7 @@ def _agent(graph_id: str) -> Agent:
 
 
 def _born(spec: ChildSpec, parent: Member) -> Member:
-    """Return a child run with its journal's first events."""
+    """Return a child run whose journal has its first events."""
     by = f"run:{spec.parent}"
     run = MemoryRun(spec.run_id, f"{spec.agent}@{spec.version}", caps=spec.caps, depth=spec.depth)
     events: list[e.Event] = [

@@ -1,4 +1,4 @@
-"""Stand-ins for tools while an agent is driven: scripted answers and failures, and a record of the calls sent."""
+"""Stand-ins for tools while an agent is driven: scripted results, and a record of the calls that were sent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Answer = Callable[[Any, ToolCall], Any]
 
 @dataclass
 class Trouble:
-    """The failure of a tool's next call: an error or the worker's death, before or after its effect."""
+    """The failure of a tool's next call: an error or the worker's death, before or after the effect."""
 
     what: BaseException
     is_after: bool
@@ -32,7 +32,7 @@ class Trouble:
 
 @dataclass
 class Hands:
-    """All tools of a story. `answers` replace a tool's function: by one function, or by results in turn."""
+    """All tools of a story. `answers` replace a tool's function: a function, or a list of results used in turn."""
 
     answers: Mapping[str, Any] = field(default_factory=dict)
     hooks: dict[str, Any] = field(default_factory=dict)
@@ -46,12 +46,15 @@ class Hands:
         }
 
     def trouble(self, tool: str, what: BaseException, *, is_after: bool) -> None:
-        """Let the next call fail like this."""
+        """Let the next call of a tool fail in this way."""
         self.troubles.setdefault(tool, deque()).append(Trouble(what, is_after))
 
     @contextmanager
     def on(self, agent: Agent) -> Iterator[None]:
-        """Replace this agent's tools inside. The fingerprint is computed first, from the original functions."""
+        """Replace this agent's tools inside the `with` block.
+
+        The fingerprint is computed before, from the original functions.
+        """
         agent.fingerprint()
         before = [(tool, tool.opened(FOR_DISPATCH), tool.reconcile) for tool in agent.all_tools()]
         for tool, function, _ in before:
@@ -75,7 +78,7 @@ class Hands:
         return hook
 
     def _in_place_of(self, tool: Tool, function: Answer) -> Answer:
-        """Return a stand-in that records, async if the tool's own function is."""
+        """Return a stand-in that records calls. It is async if the tool's own function is."""
         if tool.is_async:
 
             async def stands_in(args: BaseModel, call: ToolCall) -> Any:
@@ -100,7 +103,7 @@ class Hands:
         return stands_in_too
 
     def _leaves(self, tool: Tool, args: BaseModel, call: ToolCall) -> tuple[Sent, BaseException | None]:
-        """Record the request, unless it fails before anything leaves."""
+        """Record the request, unless it fails before anything is sent."""
         waiting = self.troubles.get(tool.name)
         trouble = waiting.popleft() if waiting else None
         if trouble is not None and not trouble.is_after:

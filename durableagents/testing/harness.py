@@ -1,4 +1,4 @@
-"""A story of one agent: its run, the people and systems around it, and the clock, all in this process."""
+"""Run a story of one agent: its run, the people and systems around it, and the clock, all in this process."""
 
 from __future__ import annotations
 
@@ -39,17 +39,20 @@ NOBODY = "No decision was made before the deadline."
 
 
 def acts_on() -> tuple[str, ...]:
-    """Return the kinds of wait that time ends; other deadlines only make them overdue."""
+    """Return the kinds of wait that end when their deadline passes. Other waits only become overdue."""
     return (*_RESOLUTIONS, "approval")
 
 
 def ends(wait: MemoryWait) -> bool:
-    """Return whether its deadline ends it; some questions never end. Escalations end too: a story has no queues."""
+    """Return whether the deadline ends the wait.
+
+    Some questions never end. Escalations end too, since a story has no queues.
+    """
     return wait.spec.detail.get("on_timeout") != "remind"
 
 
 def fire(member: Member, wait_id: UUID, wait: MemoryWait) -> None:
-    """Resolve a wait by its deadline."""
+    """Resolve a wait because its deadline passed."""
     spec = wait.spec
     if spec.kind == "approval":
         assert wait.gate is not None
@@ -73,13 +76,16 @@ def fire(member: Member, wait_id: UUID, wait: MemoryWait) -> None:
 
 
 def misfit_of(schema: dict[str, Any], given: Any) -> str:
-    """Return what is wrong with an answer; empty if nothing."""
+    """Return what is wrong with an answer; empty if it is valid."""
     errors = sorted(Draft202012Validator(schema).iter_errors(given), key=lambda error: list(map(str, error.path)))
     return "; ".join(f"{'.'.join(map(str, error.path)) or 'value'}: {error.message}" for error in errors[:3])
 
 
 def settled(member: Member, wait: MemoryWait, verdict: str, *, result: Any, receipt: Any, by: str) -> e.ToolReconciled:
-    """Return a person's settlement of an unknown outcome. Raises StoryProblem if `happened` lacks a usable result."""
+    """Return the settlement of an unknown outcome by a person.
+
+    Raises StoryProblem if `happened` lacks a usable result.
+    """
     s = wait.spec
     intent = next(x for x in member.run.events if isinstance(x, e.ToolInvoked) and x.slot == s.slot)
     tool = member.agent.tool(intent.tool)
@@ -103,18 +109,20 @@ Found = tuple[Member, UUID, MemoryWait]
 
 
 class Harness(Assertions):
-    """Drive a run of an `agent` (itself, its name, or name@version) with this `input` on a journal in memory, until it
-    waits or ends; and again after each of your steps. No server, no database, no network.
+    """Drive a run of an `agent` (itself, its name, or name@version) with this `input` on a journal in memory.
 
-    `tools` replace tools' functions, by name: a function of (args, call), or a list of results or exceptions in turn.
-    `models` are assistants' answers, by name: a list of turns (`calls`, `answers`, `says`, `together`, or an
-    exception), or a function of (messages, info). `hooks` replace reconcile hooks. `at` is the clock's start; only
-    `advance` moves it. `by` is who started the run, `budget` what it may use, `prices` the cost of a million tokens in
-    millionths of a dollar, (in, out) by model or assistant, `screens` the installation's hooks, `guards` the parts in
-    calls of its own features, `queues` the existing queues (None: any). `children` says whether child runs are driven
-    too, or are yours to end. `record` is the output of `manage.py runs to-test`; `kill` lists where the worker dies in
-    the first drive, as `kill(…)` does later;
-    `run_id` is the run's id, the same in each story unless given.
+    The run is driven until it waits or ends, and again after each of your steps. There is no server, database or
+    network.
+
+    `tools` replaces functions of tools, by name: with a function of (args, call), or a list of results or exceptions
+    that are used in turn. `models` has the answers of assistants, by name: a list of turns (`calls`, `answers`, `says`,
+    `together`, or an exception), or a function of (messages, info). `hooks` replaces reconcile hooks. `at` is the start
+    of the clock, which only `advance` moves. `by` is who started the run, and `budget` what it may use. `prices` is the
+    cost of a million tokens in millionths of a dollar, as (in, out) by model or assistant. `screens` are the
+    installation's guardrail hooks, and `guards` the parts in calls that belong to its own features. `queues` are the
+    existing queues (None: any name is valid). `children` says whether child runs are driven too, or whether the test
+    ends them. `record` is the output of `manage.py runs to-test`. `kill` lists where the worker dies in the first
+    drive, like `kill(…)` later. `run_id` is the run's id, the same in each story unless given.
 
     Raises StoryProblem, an AssertionError, if a step is impossible.
     """
@@ -175,19 +183,21 @@ class Harness(Assertions):
             raise StoryProblem(str(stopped)) from None
 
     def advance(self, delta: timedelta | None = None, /, **parts: float) -> None:
-        """Move the clock by a `delta`, a timedelta, or by its `parts` (`hours=2`). Timers fire and deadlines pass in
-        order."""
+        """Move the clock by a timedelta `delta`, or by `parts` such as `hours=2`.
+
+        Timers fire and deadlines pass in order.
+        """
         self._pass(self.clock.after(timedelta(**parts) if delta is None else delta))
 
     def let_pass(self, slot: str = "") -> None:
-        """Move the clock to the next deadline, or to that of the wait at this `slot`."""
+        """Move the clock to the next deadline, or to the deadline of the wait at this `slot`."""
         found = [wait for *_, wait in self._due() if slot in ("", wait.spec.slot)]
         if not found:
             raise StoryProblem(f"nothing waits for a time{_condition_text(slot=slot)}: {self.now}")
         self._pass(min(wait.spec.deadline for wait in found))
 
     def _due(self) -> list[tuple[Member, UUID, MemoryWait]]:
-        """Return the waits that time will end."""
+        """Return the waits that end by their deadline."""
         return [found for found in self._family.open_waits(*acts_on()) if ends(found[2])]
 
     def _pass(self, until: datetime) -> None:
@@ -202,17 +212,17 @@ class Harness(Assertions):
         self.clock.move_to(until)
 
     def kill(self, point: str, tool: str = "") -> None:
-        """Let the worker die the next time it reaches this `point` with this `tool`; another takes the run over.
+        """Let the worker die the next time it reaches this `point` with this `tool`. Another worker takes the run over.
 
-        Points: before_intent, before_effect, after_effect, after_record (a tool's name, or "model" for a model
-        request), after_node, before_wait (no tool); or CP1 to CP8 as in docs/explanation/step-protocol.md.
+        Points are before_intent, before_effect, after_effect, after_record (with a tool's name, or "model" for a model
+        request), after_node, before_wait (without a tool); or CP1 to CP8 of docs/explanation/step-protocol.md.
         """
         if point not in POINTS and point not in POINTS.values():
             raise StoryProblem(f"there is no crash point {point!r}: there are {', '.join(POINTS)}")
         self._family.kill_at.append((POINTS.get(point, point), tool))
 
     def kill_at_write(self, nth: int = 1, *, after: bool = False) -> None:
-        """Let the worker die at its `nth` write from now, before it takes effect or `after`."""
+        """Let the worker die at its `nth` write from now, before the write takes effect or `after`."""
         self._family.deaths.append(Death(nth, after))
 
     # --- tools ---
@@ -220,19 +230,21 @@ class Harness(Assertions):
     def fail(
         self, tool: str, error: BaseException | None = None, *, after_effect: bool = False, times: int = 1
     ) -> None:
-        """Let the next calls of this `tool`, so many `times`, end in an `error` (a TransportError unless given), before
-        anything leaves; or `after_effect`, so that the answer is lost."""
+        """Let the next `times` calls of this `tool` end in an `error` (a TransportError unless given).
+
+        They fail before anything is sent, or with `after_effect` after the effect, so that the answer is lost.
+        """
         self._must_know(tool)
         for _ in range(times):
             what = TransportError("the line is down") if error is None else error
             self._family.hands.trouble(tool, what, is_after=after_effect)
 
     def refuse(self, tool: str, message: str = "no", *, code: str = "refused", details: Any = None) -> None:
-        """Refuse the next call of this `tool` for good, with this `message`, `code` and `details`."""
+        """Refuse the next call of this `tool` permanently, with this `message`, `code` and `details`."""
         self.fail(tool, BusinessFailure(message, code=code, details=details))
 
     def crash(self, tool: str, when: Literal["before_effect", "after_effect"] = "after_effect") -> None:
-        """Let the worker die in the next call of this `tool`: `when` it has left, or just before."""
+        """Let the worker die in the next call of this `tool`, `when` the request was sent, or just before."""
         self.fail(tool, Killed(f"in {tool}"), after_effect=when == "after_effect")
 
     def _must_know(self, name: str) -> None:
@@ -252,8 +264,10 @@ class Harness(Assertions):
         role: str = "approver",
         justification: str = "as tested",
     ) -> None:
-        """Approve the one open gate; `queue`, `tool` or `slot` select among several. `by`, `role` and `justification`
-        are recorded. A gate with a quorum needs that many people."""
+        """Approve the open gate; `queue`, `tool` or `slot` select one among several.
+
+        `by`, `role` and `justification` are recorded. A gate with a quorum needs that many people.
+        """
         self._decide("approve", queue, tool, slot, by, role, justification)
 
     def reject(
@@ -267,8 +281,10 @@ class Harness(Assertions):
         justification: str = "as tested",
         fail: bool = False,
     ) -> None:
-        """Reject the one open gate: `queue`, `tool`, `slot`, `by`, `role` and `justification` as in `approve`. With
-        `fail` the run fails, and its node isn't asked."""
+        """Reject the open gate; the parameters are those of `approve`.
+
+        With `fail` the run fails without returning to its node.
+        """
         self._decide("fail" if fail else "reject", queue, tool, slot, by, role, justification)
 
     def abstain(
@@ -281,7 +297,7 @@ class Harness(Assertions):
         role: str = "approver",
         justification: str = "as tested",
     ) -> None:
-        """Abstain at the one open gate: `queue`, `tool`, `slot`, `by`, `role` and `justification` as in `approve`."""
+        """Abstain at the open gate; the parameters are those of `approve`."""
         self._decide("abstain", queue, tool, slot, by, role, justification)
 
     def _decide(self, verdict: str, queue: str, tool: str, slot: str, by: str, role: str, why: str) -> None:
@@ -296,8 +312,10 @@ class Harness(Assertions):
     def answer(
         self, given: Any, *, of: str = "", title: str = "", slot: str = "", by: str = SOMEBODY, role: str = "operator"
     ) -> None:
-        """Answer the one open question with `given`; `of`, `title` or `slot` select among several. `by` and `role` are
-        recorded."""
+        """Answer the open question with `given`; `of`, `title` or `slot` select one among several.
+
+        `by` and `role` are recorded.
+        """
         wanted = f"an answer{_condition_text(of=of, title=title, slot=slot)}"
         member, wait_id, wait = self._one("input", wanted, slot=slot, of=of, title=title)
         given = given.model_dump(mode="json") if isinstance(given, BaseModel) else given
@@ -318,10 +336,10 @@ class Harness(Assertions):
         slot: str = "",
         by: str = SOMEBODY,
     ) -> None:
-        """Settle the one call with unknown outcome; `tool` or `slot` select among several. `by` is recorded.
+        """Settle the call whose outcome is unknown; `tool` or `slot` select one among several. `by` is recorded.
 
-        The `verdict`: it happened, with its `result` or a `receipt` that gives it; it did not, and is made again; or
-        the run fails.
+        The `verdict` says that the call happened (with its `result`, or a `receipt` that yields it), that it didn't
+        happen and is made again, or that the run fails.
         """
         member, wait_id, wait = self._one(
             "reconcile", f"a verdict{_condition_text(tool=tool, slot=slot)}", slot=slot, tool=tool
@@ -331,8 +349,10 @@ class Harness(Assertions):
         self._go_on()
 
     def message(self, name: str, request: Any = None, *, by: str = SOMEBODY) -> Any:
-        """Send the run the message `name` with this `request`, `by` someone; return the answer. Raises Refused if the
-        agent refuses it, StoryProblem if it doesn't take it."""
+        """Send the run the message `name` with this `request`, sent `by` someone; return the answer.
+
+        Raises Refused if the agent refuses it, StoryProblem if the agent doesn't accept it now.
+        """
         member = self._current
         declared = member.agent.messages.get(name)
         if declared is None or member.has_ended:
@@ -357,7 +377,10 @@ class Harness(Assertions):
     # --- the outside ---
 
     def signal(self, name: str, payload: Any = None, *, by: str = SOMEBODY) -> None:
-        """Send the run a signal of this `name` with this `payload`, `by` someone; it is kept until a node takes it."""
+        """Send the run a signal of this `name` with this `payload`, sent `by` someone.
+
+        It is kept until a node takes it.
+        """
         member = self._current
         names = member.agent.signals
         if member.has_ended:
@@ -369,7 +392,7 @@ class Harness(Assertions):
         self._go_on()
 
     def call_back(self, body: Any, *, tool: str = "", slot: str = "") -> None:
-        """Deliver the callback `body` of the one accepted call; `tool` or `slot` select among several."""
+        """Deliver the callback `body` for the accepted call; `tool` or `slot` select one among several."""
         wanted = f"a callback{_condition_text(tool=tool, slot=slot)}"
         member, wait_id, wait = self._one("webhook", wanted, slot=slot, tool=tool)
         s, name = wait.spec, str(wait.spec.detail.get("tool") or self._tool_at(member, wait.spec.slot))
@@ -387,8 +410,11 @@ class Harness(Assertions):
     def end_child(
         self, agent: str = "", *, output: Any = None, code: str = "", state: str = "", slot: str = ""
     ) -> None:
-        """End the one child run that is yours to end (`children="played"`): with this `output`, as failed with a
-        `code`, or in this `state`; `agent` or `slot` select among several."""
+        """End the child run that the test plays (`children="played"`).
+
+        It ends with this `output`, as failed with a `code`, or in this `state`; `agent` or `slot` select one among
+        several.
+        """
         played = [
             (member, spec)
             for member, _, wait in self._family.open_waits("child")
@@ -406,8 +432,10 @@ class Harness(Assertions):
     # --- operators ---
 
     def pause(self, *, by: str = SOMEBODY) -> None:
-        """Pause the run and its children, `by` someone; decisions, signals and times meanwhile are kept until you
-        `resume`."""
+        """Pause the run and its children, `by` someone.
+
+        Decisions, signals and deadlines meanwhile are kept until you `resume`.
+        """
         going = [member for member in self._family.members if not member.has_ended]
         if not going or any(member.held for member in going):
             raise StoryProblem(f"there is nothing to pause: {self.now}")
@@ -416,7 +444,7 @@ class Harness(Assertions):
         self._go_on()
 
     def resume(self, *, by: str = SOMEBODY) -> None:
-        """Resume what you paused, `by` someone."""
+        """Resume the paused run and its children, `by` someone."""
         held = [member for member in self._family.members if member.held and not member.has_ended]
         if not held:
             raise StoryProblem(f"nobody has paused it: {self.now}")
@@ -433,7 +461,7 @@ class Harness(Assertions):
         self._go_on()
 
     def retry(self, *, by: str = SOMEBODY) -> None:
-        """Retry a failed run, `by` someone: committed work is not repeated."""
+        """Retry a failed run, `by` someone. Committed work isn't repeated."""
         member = self._current
         if member.run.state != "failed":
             raise StoryProblem(f"only a failed run is retried: {self.now}")
@@ -443,7 +471,7 @@ class Harness(Assertions):
         self._go_on()
 
     def raise_budget(self, budget: Budget, *, by: str = SOMEBODY) -> None:
-        """Set the run's `budget`, `by` someone; a run that waits for it continues."""
+        """Set the run's `budget`, `by` someone. A run that waits for a higher budget continues."""
         self._current.run.raise_budget(_caps(budget), by=by)
         if self._current.run.state == "paused":
             self._current.run.state = "running"
@@ -453,7 +481,7 @@ class Harness(Assertions):
 
     @property
     def _current(self) -> Member:
-        """Return the first run or its newest continuation."""
+        """Return the first run, or its newest continuation."""
         member = self._first
         while member.successor is not None:
             member = member.successor
@@ -461,14 +489,14 @@ class Harness(Assertions):
 
     @property
     def now(self) -> str:
-        """Return what the story's runs are doing, as text."""
+        """Describe what the story's runs are doing."""
         return all_in_words(self._family)
 
     def _tool_at(self, member: Member, slot: str) -> str:
         return next((x.tool for x in member.run.events if isinstance(x, e.ToolInvoked) and x.slot == slot), "")
 
     def _one(self, kind: str, wanted: str, *, slot: str, **detail: str) -> Found:
-        """Return the one matching open wait of a kind. Raises StoryProblem."""
+        """Return the one open wait of a kind that matches. Raises StoryProblem if there isn't exactly one."""
         open_ones = self._family.open_waits(kind)
         found = [
             (member, wait_id, wait)
@@ -497,7 +525,7 @@ def _resolve_agent(agent: Agent | str) -> Agent:
 
 
 def _every_tool(agent: Agent, *, is_wide: bool) -> list[Tool]:
-    """Return the agent's tools, and those of agents it may start or hand off to."""
+    """Return the agent's tools, and those of agents that it may start or hand off to."""
     return [tool for each in (agent, *(registry.agents() if is_wide else ())) for tool in each.all_tools()]
 
 

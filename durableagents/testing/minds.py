@@ -1,4 +1,4 @@
-"""Scripted models. No request ever leaves."""
+"""Scripted models. No request is ever sent."""
 
 from __future__ import annotations
 
@@ -15,41 +15,45 @@ from runs.engine.assistants import SCRIPTED, Assistant, ModelTurn, responses
 from runs.engine.thinking.request import request_model
 from runs.engine.tools import FINAL
 
-Turn = Any  # a ModelResponse, one as plain data, a text, or the request's error
+Turn = Any  # One turn: a ModelResponse, a model response as plain data, a text, or an error of the request.
 Script = Sequence[Turn] | Callable[..., Any]
 _ids = itertools.count(1)
 
 
 def calls(tool: str, **arguments: Any) -> Any:
-    """Return a model's turn that makes one call of this `tool` with these `arguments`. For several in one turn:
-    `together(calls(…), calls(…))`."""
+    """Return a model's turn that makes one call of this `tool` with these `arguments`.
+
+    For several calls in one turn, use `together(calls(…), calls(…))`.
+    """
     from pydantic_ai.messages import ModelResponse, ToolCallPart
 
     return ModelResponse(parts=[ToolCallPart(tool, arguments, tool_call_id=f"call-{next(_ids)}")])
 
 
 def answers(**fields: Any) -> Any:
-    """Return a model's turn with the assistant's final answer, with these `fields` of its output."""
+    """Return a model's turn with the assistant's final answer, whose output has these `fields`."""
     return calls(FINAL, **fields)
 
 
 def says(text: str) -> Any:
-    """Return a model's turn of `text` alone, as `ctx.model` takes it."""
+    """Return a model's turn of `text` alone, for `ctx.model`."""
     from pydantic_ai.messages import ModelResponse, TextPart
 
     return ModelResponse(parts=[TextPart(content=text)])
 
 
 def together(*turns: Any) -> Any:
-    """Return one turn with the parts of several `turns`: concurrent calls."""
+    """Return one turn with the parts of several `turns`, for concurrent calls."""
     from pydantic_ai.messages import ModelResponse
 
     return ModelResponse(parts=[part for turn in turns for part in turn.parts])
 
 
 class Minds:
-    """The assistants of a story by name: a list of turns each, or a function of (messages, info). Without one, an
-    assistant uses its own `offline`."""
+    """The assistants of a story by name. Each has a list of turns, or a function of (messages, info).
+
+    An assistant without a script uses its own `offline`.
+    """
 
     def __init__(self, scripts: Mapping[str, Script]) -> None:
         self._turns: dict[str, list[Turn]] = {}
@@ -60,10 +64,10 @@ class Minds:
             else:
                 self._turns[name] = list(script)
         self._cursor: dict[str, int] = {}
-        self.asked: list[tuple[str, Any]] = []  # assistant and prompt, as sent
+        self.asked: list[tuple[str, Any]] = []  # the assistant and the prompt, as sent
 
     def begin(self, runs: Iterable[Sequence[e.Event]]) -> None:
-        """Set the position in each script by the journals: recorded turns are not repeated."""
+        """Find the position in each script from the journals, so that recorded turns aren't repeated."""
         self._cursor = {}
         for events in runs:
             whose = {(x.slot, x.attempt): x.model for x in events if isinstance(x, e.ModelRequested)}
@@ -72,7 +76,7 @@ class Minds:
                 self._cursor[name] = self._cursor.get(name, 0) + 1
 
     async def request(self, assistant: Assistant, messages: list[Any], model: str = SCRIPTED, *_: Any) -> ModelTurn:
-        """Answer instead of the provider."""
+        """Answer a request instead of the provider."""
         self.asked.append((assistant.name, messages))
         if assistant.name in self._turns:
             return _as_turn(assistant, self._next(assistant.name))

@@ -1,4 +1,7 @@
-"""Requests that left, in order, and their effects: as upstream saw them, not by the run's record."""
+"""The requests that were sent, in order, and their effects, as the upstream system saw them.
+
+They don't depend on the run's record.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,11 @@ from typing import Any
 
 @dataclass
 class Sent:
-    """One request as upstream saw it: `tool`, `args`, idempotency `key`, place (`slot`, `attempt`, `run`), whether it
-    only reads (`is_read`), and whether it `happened`: None if unknown."""
+    """One request as the upstream system saw it.
+
+    It has `tool`, `args`, idempotency `key` and place (`slot`, `attempt`, `run`). `is_read`: it only reads. `happened`:
+    whether it was carried out, None if unknown.
+    """
 
     tool: str
     args: Any
@@ -23,27 +29,27 @@ class Sent:
     happened: bool | None = None
 
     def answered(self, answer: Any, after: BaseException | None) -> Any:
-        """Note that it was carried out with this `answer`; an error `after` it hides that from the run."""
+        """Note that the request was carried out with this `answer`. An `after` error hides that from the run."""
         self.happened = True
         if after is not None:
             raise after
         return answer
 
     def failed(self, error: Exception, *, is_definite: bool) -> Exception:
-        """Note the tool's `error`: a definite refusal (`is_definite`), or unknown."""
+        """Note the tool's `error`: a definite refusal (`is_definite`), or an unknown outcome."""
         self.happened = False if is_definite else None
         return error
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """Return what identifies the effect: key and body, if there is a key; else the request itself."""
+        """Return what identifies the effect: key and body if there is a key, else the request itself."""
         body = json.dumps(self.args, sort_keys=True, default=str)
         return (self.tool, self.key, body) if self.key is not None else (self.tool, str(id(self)))
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """An effect outside: its `tool`, `args` and `key`, at which `slot` of which `run`."""
+    """One effect outside: its `tool`, `args` and `key`, and the `slot` and `run` that caused it."""
 
     tool: str
     args: Any
@@ -53,7 +59,7 @@ class Effect:
 
 
 def effects_of(sent: Iterable[Sent]) -> list[Effect]:
-    """Return the effects in order: a repeat with the same key and body is one effect."""
+    """Return the effects in order. Repeats with the same key and body are one effect."""
     found: dict[tuple[str, ...], Effect] = {}
     for each in sent:
         if each.happened and not each.is_read:
@@ -62,7 +68,7 @@ def effects_of(sent: Iterable[Sent]) -> list[Effect]:
 
 
 def twice(sent: Sequence[Sent]) -> list[str]:
-    """Return problems with requests: another body under a key, or a call carried out more than once."""
+    """Return problems with requests: a key with two bodies, or a call that was carried out more than once."""
     problems: list[str] = []
     bodies: dict[tuple[str, str], Sent] = {}
     done: dict[tuple[str, str], list[Effect]] = {}

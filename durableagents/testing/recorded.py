@@ -1,4 +1,4 @@
-"""A story answered from a record, by slot, as `manage.py runs to-test` writes it."""
+"""Answer a story from a record, by slot, as `manage.py runs to-test` writes it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from runs.engine.tools import Pending, Tool, ToolCall
 
 @dataclass
 class Record:
-    """The recorded outcome at each slot: a call's, a value, a model's turn, a child's end."""
+    """The recorded outcome at each slot: of a call, a value, a model's turn, or a child's end."""
 
     places: Mapping[str, Any]
     asked: set[str] = field(default_factory=set)
 
     def answer_of(self, tool: Tool, args: Any, call: ToolCall) -> Any:
-        """Return the recorded outcome of a call. Any other call stops the story with both as text."""
+        """Return the recorded outcome of a call. A different call stops the story with an error that shows both."""
         known = self.places.get(call.slot)
         attempts = known if isinstance(known, list) else [known] if known else []
         call_text = call_in_words(tool.name, args)
@@ -48,7 +48,7 @@ class Record:
         }
 
     def turns(self) -> dict[str, list[Any]]:
-        """Return each model's answers, in order."""
+        """Return the answers of each model, in order."""
         fields: dict[str, list[Any]] = {}
         for item in (each for each in self.places.values() if isinstance(each, dict) and "assistant" in each):
             turn = ModelRefused(item["fails"], item["message"]) if "fails" in item else item["answers"]
@@ -56,7 +56,7 @@ class Record:
         return fields
 
     def left_out(self) -> list[str]:
-        """Return recorded calls that the code did not make."""
+        """Return recorded calls that the code didn't make."""
         calls = {
             slot: answers[0] if isinstance(answers, list) else answers
             for slot, answers in self.places.items()

@@ -1,4 +1,4 @@
-"""Describe a story's runs in one line, for messages."""
+"""Describe a story's runs in one line, for error messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from runs.engine.tape import payload_of
 
 
 def wait_in_words(wait: MemoryWait) -> str:
-    """Return what a run waits for, as text."""
+    """Describe what a run waits for."""
     spec, detail = wait.spec, wait.spec.detail
     words = {
         "approval": lambda: f"an approval of {detail.get('tool')} in queue {detail.get('queue')!r}",
@@ -28,7 +28,7 @@ def wait_in_words(wait: MemoryWait) -> str:
 
 
 def now_in_words(member: Member) -> str:
-    """Return what one run is doing, as text."""
+    """Describe what one run is doing."""
     run, name = member.run, member.agent.graph_id
     if run.state == "completed":
         return f"{name} completed with {format_value(run.events[-1].payload)}"
@@ -46,7 +46,7 @@ def now_in_words(member: Member) -> str:
 
 
 def all_in_words(family: Family) -> str:
-    """Return what all runs are doing, without ended ones if others are active."""
+    """Describe what all runs are doing, without ended ones if others are active."""
     last = family.members[0]
     while last.successor is not None:
         last = last.successor

@@ -1,1 +1,1 @@
-"""The journal, the ledger and what people did, over HTTP, read only."""
+"""Read-only HTTP API for journals, the ledger and people's acts."""

@@ -1,4 +1,4 @@
-"""Rows of the journal and its verification for the API, without secrets."""
+"""Build API rows from journals and verification results, without secrets."""
 
 from __future__ import annotations
 
@@ -22,20 +22,22 @@ from ledger.verification.runs import Verification
 from ledger.web.seeing.payloads import is_open
 
 MAX_PROBLEMS = 200
-# Larger values are left out of JSON answers, and have an address of their own.
+# Larger values are left out of JSON answers; clients fetch them from a separate URL.
 MAX_INLINE = 16 * 1024 * 1024
 _COLUMNS = ("kind", "slot", "attempt")
 
 
 def event_row(event: Event, *, is_read: bool = True) -> EventRow:
-    """Return the row of an event, with its payload if it may be read. A damaged event is shown as such, so that it
-    doesn't hide the rest of the journal."""
+    """Return an event's row, with its payload if the caller may read it.
+
+    A damaged event is marked as damaged, so that it doesn't hide the rest of the journal.
+    """
     clear: dict[str, Any] = {}
     content: dict[str, Any]
     try:
         clear = _clear_of(event)
         if event.sealed is not None and size_of(event.sealed) > MAX_INLINE:
-            payload_of(event, is_head=True)  # raises for one that was erased
+            payload_of(event, is_head=True)  # raises if the payload was erased
             content = {"payload": None, "omitted": True}
         else:
             content = {"payload": content_of(event)}
@@ -55,7 +57,10 @@ def event_row(event: Event, *, is_read: bool = True) -> EventRow:
 
 
 def content_of(event: Event) -> Any:
-    """Return the payload as a list shows it, however large. Raises ValueError or RecursionError for altered bytes."""
+    """Return the payload as lists show it, even if it is large.
+
+    Raises ValueError or RecursionError for altered bytes.
+    """
     return without_redacted(event.kind, _clear_of(event), payload_of(event))
 
 
@@ -74,12 +79,14 @@ def _must_be_shallow(value: Any) -> None:
 
 
 def payload_of(event: Event, *, is_head: bool = False) -> Any:
-    """Return the payload, or the head of a large one, without callback tokens. Raises ValueError or RecursionError on
-    bytes that were tampered with."""
+    """Return the payload, or the head of a large one, without callback tokens.
+
+    Raises ValueError or RecursionError on bytes that were tampered with.
+    """
     payload = unpack_head(event.sealed) if is_head else unpack(event.sealed)
     _must_be_shallow(payload)
     if event.kind == events.ApprovalRequested.KIND:
-        return payload  # what a decision binds is shown byte for byte; a plan holds no token
+        return payload  # a plan is shown byte for byte, since decisions bind it; it contains no token
     if event.kind == events.ToolInvoked.KIND and isinstance(payload, dict) and payload.get("callback_token"):
         payload = {**payload, "callback_token": MASK}
     return masked(payload)
@@ -97,7 +104,7 @@ def masked(value: Any) -> Any:
 
 
 def payload_shown(event: Event) -> Any:
-    """Return the payload for a list; for a damaged one, why it can't be read."""
+    """Return the payload for a list, or the reason why it can't be read."""
     try:
         return payload_of(event)
     except (ValueError, RecursionError) as error:
@@ -112,7 +119,7 @@ def sizes_of(events: QuerySet[Event]) -> dict[tuple[UUID, int], int]:
 
 
 def larger_than(most: float, places: Sequence[tuple[UUID, int]]) -> frozenset[UUID]:
-    """Return the runs among `places`, which holds (run, seq), whose event there has a larger payload than that."""
+    """Return the runs whose event in `places`, pairs of (run, seq), has a payload larger than `most` bytes."""
     if not places or most == math.inf:
         return frozenset()
     sizes = sizes_of(Event.objects.filter(pk__in=list(places)))
@@ -120,7 +127,7 @@ def larger_than(most: float, places: Sequence[tuple[UUID, int]]) -> frozenset[UU
 
 
 def payload_at(places: Sequence[tuple[UUID, int]]) -> dict[UUID, Any]:
-    """Return the payloads of single events by run, in one query. `places` holds (run, seq)."""
+    """Return the payloads of single events by run, in one query. `places` holds pairs of (run, seq)."""
     if not places:
         return {}
     rows = Event.objects.filter(pk__in=list(places)).only("run_id", "seq", "kind", "sealed")

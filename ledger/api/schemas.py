@@ -1,4 +1,4 @@
-"""The API's answers about journals, ledgers and overrides, as documented. A test holds the answers to these shapes."""
+"""Documented response schemas for journals, ledgers and overrides. A test checks real answers against them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class EventPage(Page):
 
 
 class EntryRow(Shape):
-    """One fact about a side effect. Successive rows show the course of a call."""
+    """One fact about a side effect. Successive rows of a call show its progress."""
 
     id: int = Field(description="Id of the row.")
     seq: Seq

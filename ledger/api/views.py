@@ -1,4 +1,4 @@
-"""Read-only views of what happened to a run: its journal, its side effects, what people did to it."""
+"""Read-only API views of a run's journal, its side effects and people's acts on it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ledger.web.seeing.payloads import is_open, must_read
 from ledger.web.seeing.viewers import reads
 
 PAGE_BYTES = 4 * 1024 * 1024
-# How long one answer may go on verifying: what is left is the next page.
+# Time limit for verification within one request; the remaining runs go to the next page.
 PAGE_SECONDS = 5.0
 AUDIT = {"GET": (AUDITOR, OPERATOR, APPROVER)}
 
@@ -52,8 +52,10 @@ class Events(ApiView):
 
 
 class EventContent(ApiView):
-    """The payload of one event as a file, also one that is too large for the list. With `Range`, a part of it. Needs
-    the right to read the run's payloads."""
+    """The payload of one event as a file, even if it is too large for the list.
+
+    Supports `Range`. Needs the right to read the run's payloads.
+    """
 
     roles = READ
 
@@ -66,8 +68,10 @@ class EventContent(ApiView):
 def event_file(
     request: HttpRequest, run_id: UUID, seq: int, content: Callable[[Event], Any] = payload_of
 ) -> HttpResponseBase:
-    """Return the payload of an event as a file, with the fields that lists leave out. Raises NotFound, PayloadsHidden,
-    Erased, RecordDamaged, Busy."""
+    """Return the payload of an event as a file, with the fields that lists leave out.
+
+    Raises NotFound, PayloadsHidden, Erased, RecordDamaged, Busy.
+    """
     event = Event.objects.filter(run_id=run_id, seq=seq).first()
     if event is None and not is_recorded(run_id):
         raise NotFound("run", run_id)
@@ -114,8 +118,10 @@ class Overrides(ApiView):
 
 
 class RunVerification(ApiView):
-    """Verification of the stored rows, computed for this request. A run with a missing head or row fails it; a run
-    without any trace is 404."""
+    """Verification of the stored rows, computed for this request.
+
+    A run whose head or rows are missing fails; an unknown run answers 404.
+    """
 
     roles = READ
 
@@ -126,8 +132,11 @@ class RunVerification(ApiView):
 
 
 class Verifications(ApiView):
-    """Verification of every run, by id. A page ends after `limit` runs or a few seconds; follow `next` until it is
-    null. The first page also covers records that belong to no run."""
+    """Verification of every run, by id.
+
+    A page ends after `limit` runs or a few seconds; follow `next` until it is null. The first page also covers records
+    that belong to no run.
+    """
 
     roles = AUDIT
 
@@ -148,7 +157,7 @@ class Verifications(ApiView):
 
 
 def fitting(sizes: Iterable[int]) -> int:
-    """Return how many rows make a page: payloads of a few megabytes together, or one row however large."""
+    """Return the number of rows for a page: payloads of a few megabytes in total, but at least one row."""
     total = count = 0
     for size in sizes:
         total += size

@@ -29,7 +29,7 @@ _CODES = {401: NOT_ALLOWED, 403: NOT_ALLOWED, 404: NOT_FOUND, 409: CONFLICT, 410
 _TOO_MANY = 429
 
 
-# So begin the details that name the fields alone; others say the whole, and their errors would say it twice.
+# Details that begin like this only name fields, so their errors are added; other details already say everything.
 _NAMES_FIELDS = ("Fill in:", "Check these fields:", "The body is not valid")
 _OWN_CODES = {INVALID: (400, "malformed"), NOT_ALLOWED: (403, "forbidden"), UNAVAILABLE: (503, "database-unavailable")}
 
@@ -43,10 +43,10 @@ class Refusal(CommandError):
 
 
 class ApiCommand(BaseCommand):
-    """A command that needs the database, and with `--json` writes a refusal to stderr as a problem document."""
+    """A command that needs the database. With `--json` it writes a refusal to stderr as a problem document."""
 
     def execute(self, *args: Any, **options: Any) -> Any:
-        """Connect before the system checks, which would wait for a database that hangs once each."""
+        """Connect before the system checks run: each of them would wait for a database that hangs."""
         try:
             try:
                 connection.ensure_connection()
@@ -63,10 +63,13 @@ class ApiCommand(BaseCommand):
 
 
 class Caller:
-    """An account that asks. Records say `command` as its authentication, and the shell's account as its address."""
+    """The account under which a command acts.
+
+    Its records have `command` as authentication, and the shell's account as address.
+    """
 
     def __init__(self, name: str) -> None:
-        """Raises CommandError for an unknown or closed account."""
+        """Look up the account. Raises CommandError if it is unknown or closed."""
         try:
             self.user = get_user_model().objects.filter(username=name).first()
         except Error as error:
@@ -76,11 +79,14 @@ class Caller:
             raise CommandError(f"--as: {problem} {name!r}", returncode=NOT_ALLOWED)
 
     def get(self, path: str, **query: Any) -> Any:
-        """Return the API's answer. Raises CommandError for a refusal."""
+        """Send a GET and return the API's answer. Raises CommandError for a refusal."""
         return self._ask("GET", path, query=urlencode({k: v for k, v in query.items() if v not in (None, "")}))
 
     def post(self, path: str, body: Mapping[str, Any], *, key: str = "") -> Any:
-        """Act and return the API's answer; with an idempotency `key` at most once. Raises CommandError."""
+        """Send a POST and return the API's answer; with an idempotency `key`, it acts at most once.
+
+        Raises CommandError.
+        """
         return self._ask("POST", path, body=json.dumps(body).encode(), key=key)
 
     def _ask(self, method: str, path: str, *, query: str = "", body: bytes = b"", key: str = "") -> Any:
@@ -136,20 +142,23 @@ def add_caller(parser: ArgumentParser) -> None:
 
 
 def caller_of(options: Mapping[str, Any]) -> Caller:
-    """Return the account of `--as`. Raises CommandError without one: nobody acts by being on the server."""
+    """Return the account named by `--as`.
+
+    Raises CommandError without one: access to the server is not enough to act.
+    """
     if not options["as_user"]:
         raise CommandError("--as: name the account that asks or acts", returncode=INVALID)
     return Caller(options["as_user"])
 
 
 def inert(value: Any) -> str:
-    """Return a value as printable ASCII, so that no text does anything to a terminal."""
+    """Return a value as printable ASCII, so that untrusted text can't control the terminal."""
     text = json.dumps(value)
     return text[1:-1].replace('\\"', '"') if isinstance(value, str) else text
 
 
 def output_lines(document: Any, options: Mapping[str, Any], columns: Sequence[str]) -> Iterator[str]:
-    """Yield lines: the document as JSON, a line with these columns for each result of a list, or a line a field."""
+    """Yield output lines: the document as JSON, else one line per result with these columns, or one line per field."""
     if options["json"]:
         yield json.dumps(document)
     elif "results" in document:

@@ -6,8 +6,8 @@ CREATE TYPE ledger_fact AS (
     slot text, attempt int, fact text, tool text, replay_class text, key text, input_hash text, external_id text, digest text
 );
 
--- Lock a run's head and check the fence. A worker passes epoch and lease; an actor (a person, the outside, the system) passes null for both.
--- Everything else that a function reads it must read after this lock, in later statements.
+-- Lock a run's head and check the fence. A worker passes epoch and lease; an actor (a person, an outside party, the system) passes null for
+-- both. A function must read everything else after this lock, in later statements.
 CREATE OR REPLACE FUNCTION ledger_lock(p_run uuid, p_epoch bigint, p_lease uuid) RETURNS ledger_head
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -48,7 +48,7 @@ BEGIN
     RETURN h;
 END $$;
 
--- Store what ledger_append returned. PL/pgSQL, like everything that a step runs, because it keeps its plans on every server version.
+-- Store what ledger_append returned. It is PL/pgSQL, like everything that a step runs, because that keeps its plans on every server version.
 CREATE OR REPLACE FUNCTION ledger_store(h ledger_head) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -86,8 +86,8 @@ BEGIN
     RETURN h.seq;
 END $$;
 
--- Whether rows of a run come back from an archive: its row says already what its events did. Only the tables' owner can say so, in a function.
--- In plpgsql, because a trigger's condition would have an SQL function parsed again for each statement.
+-- Return whether a run's rows are being restored from an archive, so that its row already shows the effect of its events. Only the tables'
+-- owner can set this, in a function. It is plpgsql, because an SQL function in a trigger's condition would be parsed for each statement.
 CREATE OR REPLACE FUNCTION ledger_comes_back() RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 BEGIN

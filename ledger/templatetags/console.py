@@ -30,7 +30,7 @@ register = template.Library()
 register.filter(lapse)
 
 
-# Longer texts, and values with more leaves, are shown by their head.
+# Of longer texts, and of values with more leaves, only the head is shown.
 MAX_SHOWN, MAX_LEAVES = 16_000, 400
 HEAD_SHOWN, HEAD_LEAVES = 2_000, 50
 
@@ -43,7 +43,10 @@ def leads_to(context: template.Context, name: str, *args: object) -> bool:
 
 @register.filter
 def visible(value: object) -> SafeString:
-    """Return untrusted text, escaped, with hidden characters visible; of a large one the head and the rest's length."""
+    """Return untrusted text, escaped, with hidden characters made visible.
+
+    Of a long text, only the head and the rest's length are shown.
+    """
     text = str(value)
     if len(text) <= MAX_SHOWN:
         return whole(text)
@@ -52,7 +55,7 @@ def visible(value: object) -> SafeString:
 
 @register.filter
 def whole(value: object) -> SafeString:
-    """Return all of a text as `visible` shows it: what a decision binds must be seen in full."""
+    """Return a text in full, otherwise like `visible`: deciders must see everything that a decision binds."""
     text = str(value)
     return SafeString(escape(text)) if seen.is_harmless(text) else _drawn(seen.pieces(text))
 
@@ -74,7 +77,7 @@ def datum(value: object) -> SafeString:
     return _datum(text) if len(text) <= _SHORT else _datum.__wrapped__(text)
 
 
-# The same names and tags recur in row after row, page after page.
+# Cached, because the same names and tags recur in many rows and pages.
 _SHORT = 200
 
 
@@ -105,13 +108,13 @@ _AMOUNT = re.compile(r"(?:[A-Z]{3} )?[$€£¥]?[0-9][0-9,. ]{0,18}(?: ?[A-Z]{3}
 
 @register.filter
 def way(path: object) -> SafeString:
-    """Return a value's path, with both ends if it is long."""
+    """Return a value's path, shortened in the middle if it is long."""
     text = str(path)
     is_plain = len(text) <= seen.MAX_PATH and "\n" not in text and seen.is_harmless(text)
     return SafeString(escape(text)) if is_plain else _drawn(seen.middle(text))
 
 
-# Joined and escaped by hand, since a page has thousands of these: Django's own means take ten times as long.
+# Joined and escaped by hand, because a page has thousands of these and Django's own means take ten times as long.
 def _drawn(pieces: Iterable[seen.Piece]) -> SafeString:
     return SafeString("".join([_mark(piece) if piece.is_mark else escape(piece.text) for piece in pieces]))
 
@@ -146,8 +149,11 @@ def leaves(value: object) -> list[seen.Leaf]:
 
 @register.simple_tag
 def drawn_leaves(value: object, is_wide: object = False, url: str = "") -> SafeString:
-    """Return a document's leaves with their paths; of a large one the head, its size, and a download link to `url`. For
-    a hidden document, return a note that says who grants the right to read it."""
+    """Return a document's leaves with their paths.
+
+    Of a large document, return the head, its size, and a download link to `url`; for a hidden one, a note that says who
+    grants the right to read it.
+    """
     if value is ERASED:
         return SafeString('<p class="small muted" data-hidden>Erased.</p>\n')
     if isinstance(value, Hidden):
@@ -209,7 +215,7 @@ def pretty(value: object) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
 
 
-# A row may lack a moment, and a missing template variable resolves to empty text: neither shows a time.
+# A row may have no time, and a missing template variable resolves to empty text: both show nothing.
 def _is_moment(at: object) -> TypeGuard[datetime]:
     return isinstance(at, datetime)
 
@@ -222,14 +228,16 @@ def typed_or(typed: Mapping[str, str], name: str, *values: object) -> object:
 
 @register.simple_tag
 def typed_in(refused: Refused | None, *act: object) -> Mapping[str, str]:
-    """Return the input of a refused form if it was this one; `act` are the parts of the act's name."""
+    """Return the input of the refused form if it is this form; `act` holds the parts of the act's name."""
     return refused.typed if refused and refused.act == "".join(map(str, act)) else {}
 
 
 @register.simple_tag
 def seen_in(refused: Refused | None, typed: Mapping[str, str], now: str) -> str:
-    """Return the `seen` value of a form: the one it was sent with, so that the next try still detects a change. After a
-    Moved error it is `now`, because the error has just reported the change."""
+    """Return the `seen` value of a form: the one it was sent with, so that the next try detects a change.
+
+    After a Moved error, return `now`, because the error has just reported the change.
+    """
     was = typed.get("seen") if typed else None
     return now if was is None or (refused and isinstance(refused.error, Moved)) else was
 
@@ -241,7 +249,10 @@ def wrong_in_any(refused: Refused | None, *acts: str) -> Mapping[str, str]:
 
 @register.simple_tag
 def ticked_or(typed: Mapping[str, str], name: str, is_set: object = False) -> SafeString:
-    """Return whether a box is ticked, as submitted: an unticked one sends nothing, so other fields show the sending."""
+    """Return whether a box is ticked.
+
+    An unticked box submits nothing, so other fields show whether the form was sent.
+    """
     is_on = typed.get(name, "off") != "off" if typed else bool(is_set)
     return SafeString(" checked" if is_on else "")
 
@@ -280,8 +291,10 @@ def due(at: datetime | str | None) -> SafeString | str:
 
 @register.simple_tag
 def clock(at: datetime | str | None, form: str = "full") -> SafeString | str:
-    """Return a moment in UTC; the page's script shows local time and its zone. `full` has year, seconds and zone, as
-    evidence needs; `brief` day and minute, for lists; `seconds` the time of day."""
+    """Return a moment in UTC; the page's script shows local time and its zone.
+
+    `full` has year, seconds and zone, as evidence needs; `brief` day and minute, for lists; `seconds` the time of day.
+    """
     if not _is_moment(at):
         return ""
     at = at.astimezone(UTC)
@@ -305,7 +318,7 @@ def _stamp(at: datetime) -> str:
 
 @register.filter
 def short(value: object) -> str:
-    """Return an id's two ends: together they tell ids of the same second apart."""
+    """Return both ends of an id: together they tell ids of the same second apart."""
     text = str(value).removeprefix("sha256:")
     return text if len(text) <= 13 else f"{text[:4]}…{text[-4:]}"
 
@@ -364,7 +377,7 @@ def item(mapping: dict[Any, Any], key: Any) -> Any:
 @register.simple_tag(takes_context=True)
 def navigation(context: template.Context) -> list[around.Entry]:
     """Return the sections that the reader may open, with their counts."""
-    request = context.get("request")  # none in a rendering shared by many, who have only their roles in common
+    request = context.get("request")  # none in a rendering that readers share: they have only their roles in common
 
     def may(permission: str) -> bool:
         return request is not None and request.user.is_staff and request.user.has_perm(permission)
@@ -411,7 +424,7 @@ _CLASS = re.compile(r"\A(?:(?:[A-Za-z_]\w*\.)+[A-Z]\w*|[A-Z]\w*(?:Error|Exceptio
 
 @register.filter
 def said(message: object) -> str:
-    """Return an error's message without its class name: `a.b.TransportError: the line` is `the line`."""
+    """Return an error's message without its class name: `a.b.TransportError: the line` becomes `the line`."""
     return _CLASS.sub("", str(message))
 
 

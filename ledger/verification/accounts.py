@@ -1,4 +1,7 @@
-"""Compare accounts, memberships, keys and what apps add with their records, and decisions with what they gave then."""
+"""Compare accounts, memberships, keys and apps' additions with their records.
+
+Decisions are compared with the rights at their time.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,8 @@ from ledger.models import AccountRecord
 from ledger.verification.registers import Listed
 from ledger.verification.runs import SLACK
 
-# What each account holds now, by kind: account, and its name in the records. Apps add kinds of their own; kinds of apps
-# that aren't installed are not compared.
+# SQL for what each account holds now, by kind: the account, and the name used in records. Apps add kinds of their own;
+# kinds of apps that aren't installed are not compared.
 held_now = {
     "role": "SELECT m.user_id, g.name FROM auth_user_groups m JOIN auth_group g ON g.id = m.group_id",
     "API key": "SELECT user_id, name FROM durableagents_apikey WHERE revoked_at IS NULL",
@@ -27,7 +30,7 @@ _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 class _Replay:
-    """The accounts that result from the records."""
+    """The state of all accounts that results from replaying their records."""
 
     def __init__(self) -> None:
         self.accounts: dict[int, dict[str, Any]] = {}
@@ -61,7 +64,7 @@ class _Replay:
                 self._key(record, person)
 
     def _key(self, record: AccountRecord, person: int) -> None:
-        """Move a key by its names before and after: records have no number for it."""
+        """Apply a record about a key, found by its names before and after, because records have no number for keys."""
         before, after, name = record.before, record.after, record.subject.partition("/")[2]
         was_named = before.get("name", name)
         held = self.held[before.get("user_id") or person]
@@ -75,11 +78,11 @@ class _Replay:
         end = self.ends.get((before.get("user_id") or person, was_named), _NEVER)
         if "expires_at" in after:
             end = datetime.fromisoformat(after["expires_at"]) if after["expires_at"] else _NEVER
-        has_twin = self.held[owner]["API key", name] > 1  # records don't tell them apart: the later end counts
+        has_twin = self.held[owner]["API key", name] > 1  # records can't tell the two apart: the later end applies
         self.ends[owner, name] = max(end, self.ends.get((owner, name), end)) if has_twin else end
 
     def _move(self, record: AccountRecord, was: str, now: str, old: str | None, new: str | None) -> None:
-        """Remove one under the old name and account, and add one under the new."""
+        """Remove an entry under the old name and account, and add one under the new."""
         person = record.subject_person or 0
         if old is not None:
             self.held[record.before.get("user_id") or person][was, old] -= 1
@@ -97,9 +100,9 @@ def every_account() -> Listed:
 
 
 def rights_problems(person: int, holder: int, role: str, at: datetime, *, by_key: bool) -> Iterator[str]:
-    """Yield why a person could not act then in the role of `holder`: themselves, or whose deputy they are."""
+    """Yield reasons why a person could not act then in the role of `holder`: themselves, or their principal."""
     replay, given, has_key = _Replay(), None, False
-    since = at - SLACK  # a key is checked when a request arrives, and no lock keeps it
+    since = at - SLACK  # a key is checked when a request arrives, and not locked after that
     for record in AccountRecord.objects.filter(
         Q(subject_person__in=(person, holder)) | Q(action="role_renamed"), n__isnull=False, at__lte=at
     ).order_by("n"):

@@ -1,4 +1,4 @@
-"""Runs whose rows are in an archive outside the database. The app that archives tells which; without one, none is."""
+"""Access to runs whose rows are in an archive outside the database. Apps that archive register themselves."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ if TYPE_CHECKING:
 
 
 class ArchiveDamaged(Exception):
-    """An archive is missing, can't be read, or is not as it was recorded. The message names it."""
+    """An archive is missing, can't be read, or differs from its record. The message names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedRun:
-    """An archived run's last event, and access to its archive. `hashes` returns the hashes of all events by number, or
-    None if the archive was deleted on the record (`is_deleted`); raises ArchiveDamaged. `verify` checks the archive's
-    content. `restore` brings its rows back, for a reason. `lay_out` puts them into the caller's transaction to be read
-    there; it must be rolled back. The last two raise DurableAgentsError."""
+    """An archived run's last event, and functions to access its archive.
+
+    `hashes` returns the hashes of all events by number, or None if the archive was deleted on the record
+    (`is_deleted`); raises ArchiveDamaged. `verify` checks the archive's content. `restore` brings its rows back, for a
+    reason. `lay_out` puts them into the caller's transaction to be read there; it must be rolled back. The last two
+    raise DurableAgentsError.
+    """
 
     seq: int
     chain: bytes
@@ -35,8 +38,10 @@ class ArchivedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sought:
-    """A search for runs by what they were started with; empty fields stand for any. `before`: only those that were
-    created before this time, or at it with a lower id."""
+    """A search for runs by their start parameters; an empty field matches any.
+
+    `before`: only runs that were created before this time, or at it with a lower id.
+    """
 
     business_key: str = ""
     tag: str = ""
@@ -46,7 +51,7 @@ class Sought:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedRun:
-    """A run in a list over database and archives. `archived_at` is None for one in the database."""
+    """A run in a list of runs from database and archives. `archived_at` is None for one in the database."""
 
     run_id: UUID
     agent: str
@@ -66,18 +71,21 @@ def register(
     finder: Callable[[Collection[UUID]], Mapping[UUID, ArchivedRun]],
     lister: Callable[[Sought, int], Iterable[ListedRun]],
 ) -> None:
-    """Add a function that returns those of some runs that are archived, and one that returns at most so many archived
-    runs that fit a search, newest first. Idempotent."""
+    """Add two functions of an app. Idempotent.
+
+    `finder` returns which of the given runs are archived. `lister` returns up to a number of archived runs that match a
+    search, newest first.
+    """
     if finder not in _finders:
         _finders.append(finder)
         _listers.append(lister)
 
 
 def archived(run_ids: Collection[UUID]) -> dict[UUID, ArchivedRun]:
-    """Return those of these runs that are archived."""
+    """Return the given runs that are archived, by id."""
     return {run_id: found for finder in _finders for run_id, found in finder(run_ids).items()}
 
 
 def listed(sought: Sought, limit: int) -> list[ListedRun]:
-    """Return archived runs that fit, newest first, for all viewers."""
+    """Return matching archived runs, newest first, regardless of the viewer."""
     return [row for lister in _listers for row in lister(sought, limit)]

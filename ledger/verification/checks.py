@@ -10,7 +10,7 @@ from ledger.kinds import NEVER_SENT
 from ledger.models import ActRecord, OverrideRecord
 from ledger.verification.runs import EventLine, ReadJournal, at_most_once, compared
 
-# The first event of each act.
+# The kinds of events that can be the first event of each act.
 _ACTS: dict[str, tuple[type[e.Event], ...]] = {
     "pause": (e.PauseRequested, e.RunPaused),
     "resume": (e.RunResumed,),
@@ -26,13 +26,13 @@ _ACTS: dict[str, tuple[type[e.Event], ...]] = {
     "requeue": (e.RunRequeued,),
 }
 _BY_PEOPLE = tuple({kind for kinds in _ACTS.values() for kind in kinds})
-# `by` in these events if no person acted: a worker on a person's request, a hook, the clock, the outside.
+# Beginnings of `by` if no person acted: a worker on a person's request, a hook, the clock, an outside system.
 _NO_PERSON = ("operator", "budget", "hook", "worker:", "run:", "system:", "outside:")
 _PERSON = ("user:", "key:", "os:")
 
 
 class Overrides:
-    """Check that each override has its record on the state it was done on, and each record its event."""
+    """Check that each override event has a record with the state it acted on, and each record its event."""
 
     NEEDS_NO_CONTENT = True
 
@@ -51,7 +51,10 @@ class Overrides:
         self._last = line
 
     def _see_context(self, line: EventLine) -> None:
-        """Check that injected context refers to its state and is followed by the act that continues the run."""
+        """Check that injected context names the state that it changed.
+
+        The act that continues the run must follow it.
+        """
         if isinstance(event := line.event, e.ContextInjected):
             if not str(event.by).startswith(_PERSON):
                 self.wrong.append(
@@ -154,7 +157,7 @@ class _Act(NamedTuple):
 
 
 class Acts:
-    """Check that each act without an override has its record on the state it was done on, and each record its event."""
+    """Check that each other act has a record with the state it acted on, and each record its event."""
 
     NEEDS_NO_CONTENT = True
 
@@ -167,7 +170,7 @@ class Acts:
         event, columns = line.event, dict[str, Any]()
         match event:
             case e.RunCreated(by=by):
-                # Its record is written once there is a journal, so it names this event.
+                # The record of a start is written after this event, so it names the event.
                 name, seq, columns = "start", line.seq, {"by": by, "subject": f"{event.agent}@{event.version}"}
             case e.BudgetSet() if _is_of_the_start(line) and ("start", 1) in self.acts:
                 self.acts["start", 2] = self.acts.pop(("start", 1))  # both belong to one act
@@ -176,7 +179,7 @@ class Acts:
                 "start",
                 line.seq - 1,
             ) in self.acts:
-                self.acts["start", line.seq] = self.acts.pop(("start", line.seq - 1))  # these as well
+                self.acts["start", line.seq] = self.acts.pop(("start", line.seq - 1))  # these belong to it too
                 return
             case e.SignalReceived(by=by):
                 name, seq, columns = "signal", line.seq - 1, {"by": by, "subject": f"{event.name} {event.n}"}
@@ -234,7 +237,7 @@ CAPPED = ("steps", "tokens_in", "tokens_out", "usd_micro", "tool_calls", "model_
 
 
 class HeadCheck:
-    """Check the head's columns other than number and link: holder, requests by people, usage."""
+    """Check the head's columns other than seq and hash: holder, people's requests, usage."""
 
     NEEDS_NO_CONTENT = True
 
@@ -281,7 +284,7 @@ class HeadCheck:
                 self._count(line.event)
 
     def _rest(self) -> None:
-        """Release the run; a worker's stop resets its deaths, acts of others on an unheld run don't."""
+        """Mark the run as not held. If a worker held it, reset its deaths."""
         self.is_held, self.deaths = False, 0 if self.is_held else self.deaths
 
     def _count(self, event: e.Event) -> None:
@@ -310,19 +313,19 @@ class HeadCheck:
             ):
                 self.tool_calls += 1
             case e.ToolReconciled(by="hook"):
-                self.perhaps += 1  # a step of the node, unless a cancelled run is settled
+                self.perhaps += 1  # counts as a step, unless it settles a cancelled run
             case _:
                 pass
 
     def _count_child(self, event: e.ChildEnded) -> None:
-        """Add a child's whole usage, which is debited to its parent."""
+        """Add a child's whole usage, since its parent is debited with it."""
         self.tokens_in, self.tokens_out = self.tokens_in + event.tokens_in, self.tokens_out + event.tokens_out
         self.model_calls, self.tool_calls = self.model_calls + event.model_calls, self.tool_calls + event.tool_calls
         self.usd_micro, self.unpriced = self.usd_micro + event.usd_micro, self.unpriced + event.unpriced_calls
-        self.turns += event.steps - event.tool_calls  # the head's steps are turns and calls
+        self.turns += event.steps - event.tool_calls  # steps are turns and calls
 
     def _count_undebited(self, event: e.ModelResponded | e.ModelFailed) -> None:
-        """Count a turn from before debits existed: it has its own tokens, and its cost is unknown."""
+        """Count a turn from before debits were recorded: it has its own tokens, and its cost is unknown."""
         was_not_sent = isinstance(event, e.ModelFailed) and event.code in NEVER_SENT
         if was_not_sent or (event.slot, event.attempt) in self.routed:
             return

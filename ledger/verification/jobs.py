@@ -1,5 +1,8 @@
-"""Verifications of every run that are asked for in the console. A process of its own carries each out, so that neither
-a page nor a step waits; if it dies, another one continues where it was."""
+"""Verifications of every run, requested in the console.
+
+Each is carried out by a process of its own, so that no page or step waits for it; if the process dies, another one
+continues where it stopped.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +28,13 @@ from ledger.verification.runs import verify_all
 
 log = logging.getLogger("ledger.verification.jobs")
 STORE_SECONDS = 2.0
-# How often a process says that it is alive, and after how long without that another one takes over.
+# Interval at which a process reports that it is alive, and the silence after which another one takes over.
 BEAT_SECONDS = 5.0
 SILENCE = timedelta(seconds=30)
-# Problems that are kept; all are counted.
+# Number of problems that are stored; all are counted.
 MAX_KEPT = 200
-# Events of transactions that were open when a verification began, and clocks that were set back by less than that, are
-# looked at again.
+# A verification of changes looks back this much further: transactions may have been open when the last one began, and
+# clocks may have been set back.
 OVERLAP = timedelta(hours=1)
 IS_DUE = (
     "EXISTS (SELECT FROM ledger_verificationjob WHERE is_open AND "
@@ -54,8 +57,10 @@ class NothingVerified(DurableAgentsError):
 
 
 def ask(by: Actor, *, only_changed: bool) -> VerificationJob:
-    """Ask for a verification of every run, or of those that have changed since the last one began. Raises
-    AlreadyVerifying, NothingVerified."""
+    """Request a verification of every run, or only of those that changed since the last one began.
+
+    Raises AlreadyVerifying, NothingVerified.
+    """
     since: datetime | None = None
     if only_changed:
         last = VerificationJob.objects.filter(finished_at__isnull=False).order_by("-id").first()
@@ -70,8 +75,10 @@ def ask(by: Actor, *, only_changed: bool) -> VerificationJob:
 
 
 def carry_out(processes: int) -> VerificationJob | None:
-    """Carry out the open job to its end and return it; None if there is none, or if another process is at it or has
-    taken it over."""
+    """Carry out the open job to its end and return it.
+
+    Return None if there is none, or if another process works on it or has taken it over.
+    """
     me = uuid4()
     is_free = Q(alive_at=None) | Q(alive_at__lt=Now() - SILENCE)
     if not VerificationJob.objects.filter(is_free, is_open=True).update(runner=me, alive_at=Now()):
@@ -122,7 +129,7 @@ def _stored(job: VerificationJob, **more: Any) -> bool:
 
 
 def _beat(me: UUID, is_over: threading.Event) -> None:
-    """Say that the process is alive, also while it reads a long list."""
+    """Report that the process is alive, even while it reads a long list."""
     try:
         while not is_over.wait(BEAT_SECONDS):
             VerificationJob.objects.filter(runner=me).update(alive_at=Now())
@@ -133,7 +140,7 @@ def _beat(me: UUID, is_over: threading.Event) -> None:
 
 
 def start_process() -> None:
-    """Carry out the open job in a process of its own, at low priority, and wait for it."""
+    """Carry out the open job in a separate process at low priority, and wait for it."""
     done = subprocess.run(
         [sys.executable, "-m", "django", "ledger", "verify", "--job"],
         stdin=subprocess.DEVNULL,
@@ -142,7 +149,7 @@ def start_process() -> None:
         cwd=Path(__file__).parents[2],
         check=False,
     )
-    if done.returncode not in (0, 1, 2):  # 1: it has found problems, which are on the page; 2: another was faster
+    if done.returncode not in (0, 1, 2):  # 1: it found problems, which the page shows; 2: another process was faster
         log.error(
             "a verification ended with code %s: %s", done.returncode, done.stderr.decode(errors="replace")[-2000:]
         )

@@ -28,7 +28,7 @@ class VerificationPage(Page):
 
 
 class VerifyAllPage(Page):
-    """The last verification of every run and of the records without a run; ask for another one."""
+    """Show the last verification of every run and of the records without a run, and a form to request one."""
 
     allowed = frozenset(READS_AUDIT)
     template = "audit/verify_all.html"
@@ -54,7 +54,7 @@ class VerifyAllPage(Page):
 
 
 def _place(where: str) -> dict[str, Any]:
-    """Return where a problem is: a run's id or the name of a list."""
+    """Return the location of a problem: a run's id or the name of a list."""
     try:
         return {"run": UUID(where)}
     except ValueError:

@@ -2,8 +2,8 @@
 
 # The database numbers and links both lists (ledger/sql/registers.sql), so missing, changed, inserted and moved rows are
 # found. Acts also carry a code over number and link, so nobody without the key can repair that list. The database,
-# which has no key, writes the account records: its owner could rewrite that list from some row on. And no list shows
-# that its end was cut off together with its row in the register. A number and hash noted elsewhere detect both.
+# which has no key, writes the account records: its owner could rewrite that list from some row on. Neither list shows
+# that its end was cut off together with its row in the register. A number and hash noted elsewhere reveal both.
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BATCH = 200
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """The result of checking one list; note number and hash of its last record elsewhere."""
+    """The result of checking one list. Note number and hash of its last record elsewhere."""
 
     name: str
     records: int
@@ -49,13 +49,13 @@ _ROWS = """
 SELECT t.id, t.n, t.prev_hash, t.hash, {body}(t), t.at BETWEEN '2000-01-01' AND clock_timestamp() + interval '1 minute'
 FROM {table} t WHERE {condition} AND {walk} %s::bigint ORDER BY {by} LIMIT %s
 """
-# Rows with a place, then rows without: each walked by its own column. Both start at the lowest number, since forged
-# rows may have numbers below one.
+# Rows with a place come first, then rows without one, each read in the order of its own column. Both start at the
+# lowest number, since forged rows may have numbers below one.
 _WALKS = ((1, "t.n", "t.n"), (0, "t.id", "t.n IS NULL AND t.id"))
 _LOWEST = -(2**63)
 
 
-# Checks of other apps' records without a run; None if there are no records.
+# Apps' checks of their own records without a run; each returns None if it has no records.
 more: list[Callable[[], Listed | None]] = []
 
 
@@ -73,7 +73,7 @@ def verify_registers() -> list[Listed]:
 
 
 def _finished(name: str, check: Callable[[], Listed | None]) -> Listed | None:
-    """Return a check's result. An unreadable row is a problem too, and hides no other list."""
+    """Return a check's result. An unreadable row counts as a problem and doesn't stop the other lists' checks."""
     try:
         return check()
     except UNREADABLE as error:
@@ -90,7 +90,7 @@ class _Reading:
         self.problems: list[str] = []
 
     def through(self) -> Listed:
-        """Check from the first row to the last, then compare with the list's own row."""
+        """Check all rows in order, then compare the last one with the list's row in the register."""
         for rows in self._pages():
             good = [row for row in rows if self._follows(row)]
             if self.of.name == "acts":

@@ -1,5 +1,7 @@
-"""Verify the whole record of a run: its journal, and every table that repeats it. `runs` and `approvals` register their
-checks. A run is read from one snapshot, so concurrent writes don't disturb it."""
+"""Verify the whole record of a run: its journal, and every table that repeats it.
+
+`runs` and `approvals` register their checks. A run is read from one snapshot, so concurrent writes don't disturb it.
+"""
 
 # One pass over the events checks chain, columns and codes and passes each event to the checks, which then compare their
 # own tables. Nothing is kept that a check doesn't need, so a long journal takes little memory.
@@ -34,21 +36,22 @@ from ledger.models import ActRecord, Event, Head
 from ledger.redacted import masked_text
 from ledger.verification import archives
 
-# A row and its event read the clock one after the other in one transaction.
+# Tolerance: a row and its event read the clock one after the other in one transaction.
 SLACK = timedelta(minutes=1)
-# The payloads of a batch are in memory together.
+# A batch's payloads are in memory at the same time.
 _BATCH = 100
-# Runs that are verified in one piece.
+# Number of runs per unit of work.
 _RUNS = 50
 NO_RUN = UUID(int=0)  # the lowest id
-# Places kept for missing events. No real journal loses more, and events forged far ahead can't take more memory.
+# Maximum number of placeholders for missing events. No real journal loses more, and forged numbers can't exhaust
+# memory.
 _MAX_GAPS = 10**6
 
 log = logging.getLogger("ledger.verification.runs")
 _PRESENT = "SELECT array_remove(ARRAY[{parts}], NULL) FROM (SELECT %s::uuid) AS run (id)"
 M = TypeVar("M", bound=Model)
 
-# Errors raised for rows that no process of ours would write.
+# Errors that reading a row can raise only if no process of ours wrote it.
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
 
 
@@ -65,7 +68,7 @@ class EventLine:
 
 @dataclass
 class ReadJournal:
-    """A journal as read, for checks: places and times of events, and who held the run."""
+    """A journal as read so far, for checks: hashes and times of events, and who held the run."""
 
     run_id: UUID
     head: Head | None = None
@@ -74,8 +77,8 @@ class ReadJournal:
     claims: dict[int, e.RunClaimed] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     size: int = 0  # of all events, in bytes
-    is_start_unreadable: bool = False  # nothing can be compared with the first event, which is named as a problem
-    is_erased: bool = False  # its payloads can't be read any more, and events have none
+    is_start_unreadable: bool = False  # its problem is reported, and nothing is compared with it
+    is_erased: bool = False  # its payloads can't be read any more, so they are None
     notes: list[str] = field(default_factory=list)
     _row: dict[type[Model], Any] = field(default_factory=dict)
 
@@ -86,7 +89,10 @@ class ReadJournal:
 
     @cached_property
     def present(self) -> frozenset[str]:
-        """Return the tables that have rows of this run: most runs have rows in few of them."""
+        """Return the tables that contain rows of this run.
+
+        Most runs have rows in few tables, so the others aren't queried.
+        """
         parts = [
             f"CASE WHEN EXISTS (SELECT FROM {table} WHERE {column} = run.id) THEN '{table}' END"
             for table, column in tables.items()
@@ -98,7 +104,7 @@ class ReadJournal:
     def rows(
         self, model: type[M], *order: str, related: Sequence[str] = (), batch: int = 0, **where: Any
     ) -> Iterator[M]:
-        """Yield the run's rows of a registered table; with `batch`, so many at a time. An empty table isn't queried."""
+        """Yield the run's rows of a registered table, in chunks of `batch` if given. An empty table isn't queried."""
         table = model._meta.db_table
         if table in self.present:
             rows = model._default_manager.filter(**{tables[table]: self.run_id}, **where).order_by(*order)
@@ -127,8 +133,11 @@ class ReadJournal:
         return genesis(self.run_id) if seq == 0 else self.hashes[seq - 1] if 0 < seq <= self.seq else None
 
     def is_just_after(self, seq: int, at: datetime | None) -> bool:
-        """Return whether `at` fits a row written after the event in its transaction. Only the next event's time limits
-        it; if the clock was set back or another server's continued, the limit is SLACK."""
+        """Return whether a row with this time can have been written after the event, in its transaction.
+
+        The next event's time is the limit. If a clock was set back, or another server's clock took over, the limit is
+        SLACK.
+        """
         if at is None or not 0 < seq <= self.seq:
             return False
         own = self.at[seq - 1]
@@ -136,7 +145,7 @@ class ReadJournal:
         return own <= at <= (own + SLACK if following < own else following)
 
     def is_about(self, seq: int, at: datetime | None) -> bool:
-        """Return whether a time is that of an event, within a transaction's duration."""
+        """Return whether a time matches an event's, within a transaction's duration."""
         return at is not None and 0 < seq <= self.seq and abs(at - self.at[seq - 1]) <= SLACK
 
     def holder(self, line: EventLine) -> str:
@@ -146,8 +155,11 @@ class ReadJournal:
 
 
 class Check(Protocol):
-    """One check of one run: it sees each event in order, then reports the problems of its tables. Of an erased run only
-    those checks are done that have a true `NEEDS_NO_CONTENT`: for them payloads are None, and people's texts blank."""
+    """One check of one run: it sees each event in order, then reports the problems of its tables.
+
+    An erased run gets only the checks whose `NEEDS_NO_CONTENT` is true; they see None as payloads and blank texts of
+    people.
+    """
 
     def __init__(self, journal: ReadJournal) -> None: ...
 
@@ -175,7 +187,7 @@ def register(*more: Callable[[ReadJournal], Check], **of: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The result of verifying one run. `problems` is empty if its record holds."""
+    """The result of verifying one run. `problems` is empty if its record is intact."""
 
     run_id: UUID
     events: int
@@ -187,8 +199,10 @@ class Verification:
 
 
 def verify(run_id: UUID, *, using: Sequence[Callable[[ReadJournal], Check]] | None = None) -> Verification:
-    """Verify one run with all registered checks, or only `using`; an archived one from its archive. Raises NotFound if
-    no table has a trace of it."""
+    """Verify one run with all registered checks, or only `using`; an archived run from its archive.
+
+    Raises NotFound if no table mentions it.
+    """
     with snapshot():
         if (elsewhere := archives.archived([run_id]).get(run_id)) is not None:
             return elsewhere.verify()
@@ -200,8 +214,8 @@ def verify_all(
 ) -> Iterator[Verification]:
     """Verify every run that any table mentions, ordered by id; with `since`, only runs with events since then.
 
-    More than one process verifies runs side by side. Raises BrokenProcessPool if one of them dies; whatever was yielded
-    is done.
+    Several `processes` verify runs in parallel. Raises BrokenProcessPool if one of them dies; the runs yielded until
+    then are done.
     """
     if processes == 1:
         for run_ids in _batches(after, since):
@@ -218,11 +232,11 @@ def verify_all(
 
 def _verify_each(run_ids: Sequence[UUID]) -> list[Verification]:
     found = []
-    elsewhere = archives.archived(run_ids)  # checked with the registers
+    elsewhere = archives.archived(run_ids)  # the registers' checks include these
     for run_id in run_ids:
         if run_id in elsewhere:
             continue
-        with suppress(NotFound):  # the owner deleted it meanwhile
+        with suppress(NotFound):  # the owner has deleted the run meanwhile
             found.append(verify(run_id))
     return found
 
@@ -247,8 +261,8 @@ def _moved_runs(after: UUID | None, since: datetime) -> list[UUID]:
 
 
 def known_runs(after: UUID | None, limit: int) -> list[UUID]:
-    """Return the next runs by id of which any table has a trace, so that deleted heads or rows are noticed."""
-    # Each table is walked by index, so every page costs the same. The first page starts at the lowest id, which is no
+    """Return the next runs by id that any table mentions, so that deleted heads or rows are noticed."""
+    # Each table is read by index, so every page costs the same. The first page starts at the lowest id, which is no
     # run's, to find rows forged under it.
     beyond = ">=" if after is None else ">"
     each = " UNION ".join(
@@ -265,8 +279,10 @@ def known_runs(after: UUID | None, limit: int) -> list[UUID]:
 
 @contextmanager
 def snapshot() -> Iterator[None]:
-    """Read everything inside from one snapshot; within an open transaction, from that one. It takes no locks, so it may
-    idle longer than transactions that others wait for."""
+    """Read everything inside from one snapshot; within an open transaction, from that one.
+
+    It takes no locks and nothing waits for it, so it may be idle longer than other transactions.
+    """
     if connection.in_atomic_block:
         yield
         return
@@ -313,7 +329,7 @@ def _verify(run_id: UUID, using: Sequence[Callable[[ReadJournal], Check]]) -> Ve
 
 
 def _erasure_problems(journal: ReadJournal, erasure: Erasure | None) -> Iterator[str]:
-    """Note who erased the content; without the event that says so, that it is gone is a problem."""
+    """Note who erased the content. If no event says so, report a problem: the content is gone."""
     if erasure is None:
         yield "its content can't be read any more, but its last event is not an erasure"
         return
@@ -321,8 +337,11 @@ def _erasure_problems(journal: ReadJournal, erasure: Erasure | None) -> Iterator
 
 
 def _problems_of(check: Check, notes: list[str]) -> list[str]:
-    """Return a check's problems. An unreadable row is one too, and hides neither other problems nor later runs. An
-    erased run that this one refers to is noted."""
+    """Return a check's problems.
+
+    An unreadable row counts as one; the check's other problems and later runs are still reported. A reference to an
+    erased run is noted.
+    """
     problems: list[str] = []
     try:
         problems.extend(check.problems())
@@ -361,8 +380,8 @@ def _read(journal: ReadJournal, problems: list[str]) -> Iterator[EventLine]:
             problems.append(f"event {last + 1} is missing: the next one found is {row.seq}")
         last = max(last, row.seq)
         journal.size += len(row.clear) + len(row.sealed or b"")
-        # A gap leaves places, so that rows are compared with the event of their own number. Events beyond the last
-        # place have none.
+        # Missing events get placeholders, so that rows are compared with the event of their own number. Events beyond
+        # the maximum get none.
         missing = row.seq - journal.seq - 1
         if 0 <= missing <= left:
             left -= missing

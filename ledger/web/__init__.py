@@ -1,1 +1,1 @@
-"""Shared by the pages and API of every app: errors, roles, strict JSON, text safety, cursors."""
+"""Code shared by the pages and API of every app: errors, roles, strict JSON, text safety, cursors."""

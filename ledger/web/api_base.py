@@ -1,5 +1,7 @@
-"""The shared parts of all API views: one view class, strict bodies, strict queries, pages. Authentication and problem
-documents come from settings (`durableagents.identity.auth`, `ledger.web.problems`)."""
+"""The shared parts of all API views: one view class, strict bodies, strict queries, pages.
+
+Authentication and problem documents come from settings (`durableagents.identity.auth`, `ledger.web.problems`).
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ DEFAULT_LIMIT, MAX_LIMIT = 100, 1000
 MAX_SEQ = 2**63 - 1
 
 
-# Parsing JSON holds the GIL: more at once would not be faster, only slow down everybody else.
+# Parsing JSON holds the GIL: parsing more at once would not be faster and would slow down all other requests.
 _LARGE_BYTES = 32 * 1024
 _READERS = threading.BoundedSemaphore(2)
 _READER_WAITS_SECONDS = 2.0
@@ -49,7 +51,7 @@ class StrictJSONParser(BaseParser):
     """Parse at most `most_bytes` of storable I-JSON (see strict_json). Few large bodies are parsed at a time."""
 
     media_type = "application/json"
-    # For our own bodies. Another system's numbers are kept as they came: it could not send them as text.
+    # True for our own bodies. Other systems' numbers are kept as they arrive: those systems can't send them as text.
     has_to_be_exact: ClassVar[bool] = True
     most_bytes: ClassVar[int] = strict_json.MAX_BYTES
 
@@ -79,7 +81,10 @@ class StrictJSONParser(BaseParser):
 
 
 class AlwaysJSON(BaseContentNegotiation):
-    """Always choose the one representation: `Accept` can't be wrong (RFC 9110 §12.5.1 leaves this to the server)."""
+    """Always choose the only representation, so that no `Accept` is refused.
+
+    RFC 9110 §12.5.1 leaves this to the server.
+    """
 
     def select_parser(self, request: Request, parsers: Iterable[BaseParser]) -> BaseParser | None:
         kind = (request.content_type or "").split(";")[0].strip().lower()
@@ -98,9 +103,9 @@ class ApiView(APIView):
     roles: ClassVar[Mapping[str, Sequence[str]]] = {}
     acting_role: str | None = None
     rate_headers: Mapping[str, str] = MappingProxyType({})
-    # Its GET has an ETag, which POSTs that name the header take as `If-Match`.
+    # Its GET returns an ETag, which POSTs that declare the header accept as `If-Match`.
     versioned: ClassVar[bool] = False
-    # Members of the answer that change by themselves, so that the ETag leaves them out.
+    # Members of the answer that change by themselves; the ETag leaves them out.
     unversioned: ClassVar[frozenset[str]] = frozenset()
     http_method_names = ["get", "head", "post"]
     permission_classes: Sequence[type[BasePermission]] = [HasRole]
@@ -115,9 +120,10 @@ class ApiView(APIView):
         return super().initialize_request(request, *args, **kwargs)
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Check that the caller may see the run before anything is said of the request.
+        """Check that the caller may see the run before anything else about the request is checked.
 
-        Raises NotFound, and ParseError for an `If-Match` that nothing would compare."""
+        Raises NotFound, and ParseError for an `If-Match` that the view does not support.
+        """
         super().initial(request, *args, **kwargs)
         method = str(request.method).lower()
         if "run_id" in kwargs and method in self.http_method_names and hasattr(self, method):
@@ -127,18 +133,18 @@ class ApiView(APIView):
             raise ParseError("If-Match: this address has no ETag. Send the request without the header.")
 
     def unless_changed(self, request: Request, act: Callable[[], Any], *args: Any, **kwargs: Any) -> Any:
-        """Run `act`, with `If-Match` only if the object is as that says. Raises Changed."""
+        """Run `act`; if the request has `If-Match`, only if the object still matches it. Raises Changed."""
         if "If-Match" not in request.headers:
             return act()
         with transaction.atomic(), connection.cursor() as cursor:
-            # Those who name a state follow one another.
+            # Requests with `If-Match` to one address run one after another.
             cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [request.path])
             if not is_matched(request, self._etag(self.current(request, *args, **kwargs))):
                 raise Changed
             return act()
 
     def current(self, request: Request, *args: Any, **kwargs: Any) -> Any:
-        """Return the object's present state, of which `If-Match` has the ETag. Raises NotFound, Changed."""
+        """Return the object's present state, to compare its ETag with `If-Match`. Raises NotFound, Changed."""
         return self.get(request, *args, **kwargs).data  # type: ignore[attr-defined]
 
     def _etag(self, data: Any) -> str:
@@ -153,7 +159,7 @@ class ApiView(APIView):
         return actor(self.request, self.acting_role or "")
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
-        """Forbid caching: answers are for one moment and one caller."""
+        """Forbid caching, because an answer is valid for one moment and one caller."""
         final = super().finalize_response(request, response, *args, **kwargs)
         if self.versioned and request.method == "GET" and final.status_code == 200:
             final.headers["ETag"] = self._etag(final.data)
@@ -197,11 +203,11 @@ def described(
 ) -> Callable[[Any], Any]:
     """Describe a view's method for OpenAPI, and let a POST be repeated by `Idempotency-Key`.
 
-    Views that name this header in `headers` do so themselves; without `is_repeatable` it is ignored.
+    Views that list this header in `headers` handle it themselves; without `is_repeatable` it is ignored.
 
     `summary` is one text, or one for each `action` that routes give the view; `about` then describes each. `query` has
-    names of `PARAMETERS`, or a parameter that means something else here. `kinds` are the answer's media types; `name`
-    is the operation id if the address gives none. `also` has further statuses: of the answer, or of problems.
+    names of `PARAMETERS`, or parameters that have another meaning here. `kinds` are the answer's media types; `name` is
+    the operation id if the address gives none. `also` has further statuses: of the answer, or of problems.
     """
     can_go_wrong = [400, 401, 403, 404, 410, 422, 429, 503] if body is None else list(_PROBLEMS)
     can_go_wrong += [each for each in also if each >= 400]
@@ -236,7 +242,7 @@ def described(
     return describe
 
 
-# Answers a request with an Idempotency-Key: (request, what was asked, act). Set by the app that keeps the answers.
+# Answers a request that has an Idempotency-Key: (request, what was asked, act). Set by the app that stores the answers.
 _once: list[Callable[[Request, Any, Callable[[], tuple[int, Any]]], HttpResponseBase]] = []
 
 
@@ -260,7 +266,7 @@ def _repeatable(method: Any) -> Any:
 
 
 class Changed(DurableAgentsError):
-    """`If-Match` names another state of the object."""
+    """`If-Match` names another state than the object's present one."""
 
     status, code, title = 412, "changed", "Changed meanwhile"
 
@@ -274,7 +280,7 @@ def etag_of(data: Any) -> str:
 
 
 def is_matched(request: Request, etag: str) -> bool:
-    """Return whether the request may act on this state: it has no `If-Match`, or one that names it."""
+    """Return whether the request may act on this state: it has no `If-Match`, or one that matches."""
     given = request.headers.get("If-Match")
     return given is None or given.strip() == "*" or etag in [each.strip() for each in given.split(",")]
 
@@ -347,7 +353,7 @@ def read_body(request: Request, shape: type[Body]) -> Body:
     return fit(shape, data)
 
 
-MAX_TEXT_LENGTH = 500  # of a query parameter
+MAX_TEXT_LENGTH = 500  # limit for a query parameter
 
 
 def _json_type(value: Any) -> str:
@@ -371,7 +377,7 @@ class Query:
             if len(given) > 1:
                 raise ParseError(f"Query parameter {name!r} is given {len(given)} times; give it once.")
         if cursor := self._values.get("cursor"):
-            # Places look the same in all lists: each cursor names its own.
+            # Positions look the same in all lists, so each cursor names its list.
             place, _, mark = cursor.rpartition("~")
             if mark != self._mark:
                 raise no_cursor("cursor")
@@ -394,7 +400,7 @@ class Query:
         return value
 
     def choices(self, name: str, allowed: Sequence[str]) -> list[str]:
-        """Return the values, given with commas."""
+        """Return the comma-separated values."""
         value = self.text(name)
         found = value.split(",") if value else []
         if unknown := [each for each in found if each not in allowed]:
@@ -461,7 +467,10 @@ class Query:
         place: Callable[[Any], dict[str, str]],
         show: Callable[[Any], Any],
     ) -> Response:
-        """Return one page. `rows` has up to limit + 1; `place` gives the query parameters that continue after a row."""
+        """Return one page of `rows`, up to limit + 1.
+
+        `place` returns the query parameters that continue after a row.
+        """
         page_rows = rows[: self.limit]
         following = self._url(place(page_rows[-1])) if len(rows) > self.limit else None
         return Response({"results": [show(row) for row in page_rows], "next": following})
@@ -472,7 +481,7 @@ class Query:
 
     @property
     def _mark(self) -> str:
-        """Return the list in short: its address and filters."""
+        """Return a short digest of the list's address and filters."""
         filters = sorted(pair for pair in self._values.items() if pair[0] not in ("cursor", "limit", "fields"))
         return sha256(repr((self._request.path, filters)).encode()).hexdigest()[:8]
 
@@ -484,5 +493,5 @@ class Query:
 
 
 def no_cursor(name: str) -> ParseError:
-    """Return the error for a truncated, made-up or foreign cursor."""
+    """Return the error for a cursor that is truncated, made up, or from another list."""
     return ParseError(f"Query parameter {name!r} is not a cursor of this list; use the value of `next` unchanged.")

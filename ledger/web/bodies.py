@@ -17,7 +17,7 @@ Body = TypeVar("Body", bound=BaseModel)
 
 
 def _no_flag(given: Any) -> Any:
-    """Refuse booleans for numbers, also where text of a number is allowed."""
+    """Refuse booleans where numbers are expected, including where numbers may be given as text."""
     if isinstance(given, bool):
         raise PydanticCustomError("float_type", "Input should be a valid number")
     return given
@@ -46,7 +46,10 @@ def _require_justification(schema: dict[str, Any]) -> None:
 
 
 class Justified(Strict):
-    """Base of bodies that must give a justification. The service checks it, so that every interface answers alike."""
+    """Base of bodies that must give a justification.
+
+    The service checks it, so that every interface gives the same error.
+    """
 
     model_config = ConfigDict(json_schema_extra=_require_justification)
 
@@ -70,7 +73,10 @@ def does_not_fit(errors: list[dict[str, str]], what: str = "body") -> InvalidInp
 
 
 def unstorable(data: Any, *, has_to_be_exact: bool = True) -> list[dict[str, str]]:
-    """Return the first twenty names and values that contain NUL or, if they have to be exact, are inexact integers."""
+    """Return errors for the first twenty names and values that can't be stored.
+
+    They contain NUL or, with `has_to_be_exact`, are integers outside ±(2^53 - 1).
+    """
     errors: list[dict[str, str]] = []
     for path, leaf in strict_json.walk(data):
         if len(errors) == 20:
@@ -91,7 +97,7 @@ def unstorable(data: Any, *, has_to_be_exact: bool = True) -> list[dict[str, str
     return errors
 
 
-# Names of a union's alternatives in a body's shape: they are no part of the input, nor of an error's path.
+# Names of a union's alternatives in the shape of a body. They are not in the input, and are removed from error paths.
 ARRAY, OBJECT = "<array>", "<object>"
 
 _FIXES = {

@@ -37,8 +37,11 @@ class Condition(str):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A table ordered by a moment and an id. `only` is a condition on every row, as in a partial index. The names are
-    inserted into SQL as they are, so they must never come from a caller."""
+    """A table ordered by a moment and an id.
+
+    `only` is a condition on every row, as in a partial index. The names are inserted into SQL as they are, so they must
+    never come from a caller.
+    """
 
     table: str
     moment: str
@@ -48,7 +51,7 @@ class Order:
     def ids(
         self, arms: Sequence[Mapping[str, Any]], *, limit: int, beyond: Place | None = None, is_from: bool = False
     ) -> RawSQL:
-        """Return SQL for up to `limit` ids that fit an arm, after `beyond` (inclusive with `is_from`), in no order."""
+        """Return SQL for up to `limit` unordered ids that match an arm, after `beyond` (inclusive with `is_from`)."""
         direction, sign = ("DESC", "<") if self.is_newest_first else ("ASC", ">")
         sign += "=" if is_from else ""
         order = f"ORDER BY {self.moment} {direction}, id {direction} LIMIT %s"
@@ -66,7 +69,7 @@ class Order:
         return RawSQL(f"SELECT id FROM ({' UNION ALL '.join(parts)}) AS arms {order}", [*values, limit])
 
     def counted(self, arms: Sequence[Mapping[str, Any]], *, to: int) -> Counted:
-        """Return a count of fitting rows, up to one beyond `to`, in the list's order so that its index is used."""
+        """Return a count of matching rows, up to one more than `to`, in the list's order so that its index is used."""
         direction = "DESC" if self.is_newest_first else "ASC"
         parts: list[tuple[str, list[Any]]] = []
         for arm in arms:
@@ -93,14 +96,14 @@ def opened(cursor: str) -> Place | None:
 
 
 def at_microseconds(count: int) -> datetime | None:
-    """Return the moment of ledger.chain.microseconds; None if out of Python's range."""
+    """Convert microseconds (see ledger.chain.microseconds) to a moment; None if out of Python's range."""
     try:
         return datetime.fromtimestamp(count // 10**6, UTC).replace(microsecond=count % 10**6)
     except (OverflowError, ValueError, OSError):
         return None
 
 
-# Digits of a row number: any that its column can hold.
+# Maximum digits of a row number: as many as its column can hold.
 ROW = 19
 
 
@@ -120,8 +123,10 @@ def placed_at(cursor: str) -> tuple[datetime, int] | None:
 
 
 def numbers_of(cursor: str, *digits: int) -> tuple[int, ...] | None:
-    """Return one number per item of `digits`, each with at most that many digits; None for an invalid cursor. One of
-    ROW digits may be negative: forged rows can be, and the list must continue after them."""
+    """Return one number per item of `digits`, each with at most that many digits; None if invalid.
+
+    A number of ROW digits may be negative: forged rows may have such numbers, and the list must continue after them.
+    """
     pattern = r"\.".join(f"({'-?' if most == ROW else ''}[0-9]{{1,{most}}})" for most in digits)
     match = re.fullmatch(pattern, cursor, re.ASCII)
     numbers = tuple(map(int, match.groups())) if match else None

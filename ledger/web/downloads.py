@@ -1,4 +1,4 @@
-"""Files of any size: made in a temporary file, then sent in pieces, so that a slow client holds no memory."""
+"""Files of any size: made in a temporary file, then sent in pieces, so that a slow client takes up no memory."""
 
 from __future__ import annotations
 
@@ -23,18 +23,21 @@ from ledger.web import problems
 from ledger.web.renderers import HEADERS
 
 PIECE_BYTES = 256 * 1024
-# A slow client keeps a file of the disk, so their number is bounded per process.
+# A slow client keeps a file on disk, so the number of files per process is limited.
 _PLACES = BoundedSemaphore(16)
-# While a value is decoded it takes several times its size of memory.
+# Decoding a value takes several times its size in memory.
 _DECODING = BoundedSemaphore(2)
 _DECODING_WAITS_SECONDS = 10.0
-# One range (RFC 9110 §14.1): the unit in any case, and empty elements of the list.
+# The form of one range (RFC 9110 §14.1): the unit is case-insensitive, and the list may have empty elements.
 _RANGE = re.compile(r"bytes=[\t ,]*(\d{0,99})-(\d{0,99})[\t ,]*", re.IGNORECASE | re.ASCII)
 
 
 class FileInPieces(StreamingHttpResponse):
-    """Part of a file, or all of it. Closing the response ends the request alone: the file is read after that, and is
-    closed by `release`. Raises Busy if too many are being sent."""
+    """Part of a file, or all of it, sent in pieces.
+
+    Closing the response only ends the request: the file is still read after that, and `release` closes it. Raises Busy
+    if too many files are being sent.
+    """
 
     def __init__(self, file: IO[bytes], name: str, *, content_type: str, part: range, status: int = 200) -> None:
         if not _PLACES.acquire(blocking=False):
@@ -53,7 +56,7 @@ class FileInPieces(StreamingHttpResponse):
 
 
 def _read(file: IO[bytes], left: Iterator[int]) -> bytes:
-    """Return the next piece; empty at the end. `left` counts the bytes that are left before each."""
+    """Return the next piece; empty at the end. `left` yields the number of bytes left before each piece."""
     return file.read(min(PIECE_BYTES, next(left, 0)))
 
 
@@ -63,8 +66,10 @@ def _release(file: IO[bytes]) -> None:
 
 
 def json_file(request: HttpRequest, name: str, read: Callable[[], Any]) -> HttpResponseBase:
-    """Return what `read` returns as a JSON file of that name, or the part of it that `Range` asks for (RFC 9110 §14;
-    several parts at once are answered with the whole). Raises Busy, and what `read` raises."""
+    """Return the result of `read` as a JSON file, or the part of it that `Range` asks for (RFC 9110 §14).
+
+    A request for several ranges gets the whole file. Raises Busy, and what `read` raises.
+    """
     if not _DECODING.acquire(timeout=_DECODING_WAITS_SECONDS):
         raise Busy("Other large values are being read")
     try:
@@ -94,12 +99,12 @@ def json_file(request: HttpRequest, name: str, read: Callable[[], Any]) -> HttpR
 def _encoded(value: Any) -> bytes:
     try:
         return to_json(value, fallback=str)
-    except (PydanticSerializationError, ValueError):  # half of a surrogate pair, which only damaged rows hold
+    except (PydanticSerializationError, ValueError):  # unpaired surrogate, only in damaged rows
         return json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "replace")
 
 
 def _part(request: HttpRequest, etag: str, size: int) -> range | None:
-    """Return the bytes that the request asks for, none of them if it has none of those; None if it asks for all."""
+    """Return the requested range: empty if the file has none of these bytes, None if the whole file is requested."""
     wanted = _RANGE.fullmatch(request.headers.get("Range", ""))
     if wanted is None or request.headers.get("If-Range", etag) != etag or request.method != "GET":
         return None

@@ -1,4 +1,4 @@
-"""Fields that many documented answers and bodies share, each with its description."""
+"""Documented fields that many answers and bodies share."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _WORDS = [
 
 _OBJECT, _ARRAY = ("is not an object", "give an object"), ("is not an array", "give an array")
 _WHOLE, _NUMBER = ("is not a whole number", "give one such as 12"), ("is not a number", "give one such as 900.00")
-# Pydantic's most frequent errors as problem and fix.
+# Problem and fix for Pydantic's most frequent errors.
 _PLAIN = {
     "missing": ("is missing", "fill it in"),
     "int_parsing": _WHOLE,
@@ -46,7 +46,7 @@ _NUMBERS = ("int_parsing", "float_parsing", "decimal_parsing")
 
 
 def is_empty(error: Mapping[str, Any]) -> bool:
-    """Return whether a number was expected and nothing was given; `error` must have its `input`."""
+    """Return whether a number was expected but the input was empty; `error` must include its `input`."""
     return error["type"] in _NUMBERS and isinstance(error.get("input"), str) and not error["input"].strip()
 
 
@@ -68,7 +68,7 @@ def problem(error: Mapping[str, Any]) -> str:
 
 
 def fix(error: Mapping[str, Any]) -> str:
-    """Return what to do about it; empty if the problem says all that is known."""
+    """Return how to fix it; empty if the problem already says everything."""
     context = error.get("ctx") or {}
     if context.get("fix") is not None:
         return str(context["fix"])
@@ -84,7 +84,7 @@ def problems(error: ValidationError) -> list[tuple[str, str]]:
 
 
 def path(loc: Sequence[int | str], *, unsent: Collection[str] = ()) -> str:
-    """Return the path of an error as it was sent: without the names in `unsent` or the mark for a wrong key."""
+    """Return the path of an error in the input: without the names in `unsent` and Pydantic's mark for a wrong key."""
     if len(loc) > 1 and loc[-1] == "[key]" and loc[-2] not in unsent:
         loc = loc[:-1]
     return ".".join(str(part) or '""' for part in loc if part not in unsent)

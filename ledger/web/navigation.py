@@ -1,5 +1,7 @@
 """The frame of every page: sections with their counts, notices, and accounts to switch to.
-`durableagents/navigation.py`, which wires the apps together, declares them."""
+
+`durableagents/navigation.py`, which wires the apps together, declares them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from ledger.web.tally import BADGE_TO, Tally
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A count next to a section: its badge in the tally, its text for screen readers, and its tone."""
+    """A count next to a section: the name of the count in the tally, its text for screen readers, and its tone."""
 
     badge: str
     words: str
@@ -22,9 +24,11 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section of the navigation. `name` is what its pages call it, `view` the URL's name. It is shown to holders of
-    one of `roles`, and of `permission`: administrators need no role. `is_rare` ones move to "More" if there are many
-    entries."""
+    """A section of the navigation.
+
+    `name` is the section's name in its pages, `view` the URL's name. It is shown to holders of one of `roles`, and of
+    `permission`: administrators need no role. Sections with `is_rare` move to "More" if there are many entries.
+    """
 
     name: str
     label: str
@@ -37,8 +41,10 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class SectionPage:
-    """A page that an app adds to a page of another, or to the menu of one's own account (`account`): a link on it, for
-    holders of one of `roles`, or for everybody if there are none; or for administrators alone."""
+    """A page that an app adds, linked from the page `on`, or from the menu of the reader's account (`account`).
+
+    The link is shown to holders of one of `roles`, to everybody if there are none, or only to administrators.
+    """
 
     on: str
     label: str
@@ -85,8 +91,10 @@ def declare(
 
 
 def entries(held: frozenset[str], tally: Tally, may: Callable[[str], bool]) -> list[Entry]:
-    """Return the sections for a reader with these roles; `may` tells whether they have a permission. Readers without a
-    role see no counts: those are by role."""
+    """Return the sections for a reader with these roles; `may` tells whether they have a permission.
+
+    Readers without a role see no counts, because counts are by role.
+    """
     known = [(one, role_in(one.roles, held) is not None) for one in _sections]
     visible = [(one, by_role) for one, by_role in known if by_role or (one.permission and may(one.permission))]
     return [

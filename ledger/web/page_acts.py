@@ -1,4 +1,4 @@
-"""Pages with forms, and the acts of their forms: read the form, call the service, and say what happened."""
+"""Pages with forms, and views that handle a form: read it, call the service, and report the result."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from ledger.web.page_forms import Refused, Sent
 
 
 class FormPage(Page):
-    """A page with forms. `tell(request, refused=None, **address)` shows it, with a form that was refused."""
+    """A page with forms. `tell(request, refused=None, **address)` shows it, with the refused form if there is one."""
 
     tell: Callable[..., HttpResponse]
-    # The roles that a refusal of access names; without it, those of `allowed`.
+    # The roles that a 403 names; if empty, those of `allowed`.
     needed: ClassVar[tuple[str, ...]] = ()
 
     def get(self, request: HttpRequest, **address: Any) -> HttpResponse:
@@ -41,20 +41,22 @@ class FormPage(Page):
 
 
 class Act(FormPage):
-    """An act of a form on another page; a base class before that page. Addresses give the attributes, so that each is
-    one act: `service` is called with the values of the address, and with `body` or its fields."""
+    """Handles one form of another page; put it before that page's class among the bases.
+
+    Addresses set the attributes: `service` is called with the values of the address, and with `body` or its fields.
+    """
 
     http_method_names = ["post"]
-    act: str = ""  # names the form when it is shown again
+    act: str = ""  # identifies the form when it is shown again
     done: str = ""
     page: str = ""  # the name of the page to show afterwards
-    has_own_page: bool = False  # the page is about what the address names
+    has_own_page: bool = False  # that page's address has the same values
     service: Any = None
     body: type[BaseModel] = Justified
-    reads: Mapping[str, Callable[[str], Any]] = {}  # by field: what converts its text
-    defaults: Mapping[str, str] = {}  # by field: the text of an empty one, which would count as not sent
-    takes_fields: bool = False  # the service takes the body's fields by name
-    aside: tuple[str, ...] = ()  # fields beside the body, which the service takes by name
+    reads: Mapping[str, Callable[[str], Any]] = {}  # by field: the function that converts its text
+    defaults: Mapping[str, str] = {}  # by field: the text of an empty one, which otherwise counts as not sent
+    takes_fields: bool = False  # the service takes the body's fields as keyword arguments
+    aside: tuple[str, ...] = ()  # fields outside the body, passed as keyword arguments
 
     def post(self, request: HttpRequest, **address: Any) -> HttpResponse:
         form = Sent(request)
@@ -85,7 +87,7 @@ class Act(FormPage):
         return self.act
 
     def after(self, request: HttpRequest, result: Any, **address: Any) -> HttpResponse:
-        """Say what was done, on the next page."""
+        """Redirect to the next page, with a message about what was done."""
         messages.success(request, self.done, extra_tags="ok")
         return redirect(self.page, **(address if self.has_own_page else {}))
 
@@ -113,5 +115,5 @@ def ticked(text: str) -> Any:
 
 
 def listed(text: str) -> list[str]:
-    """Return the names in a text with commas."""
+    """Split a comma-separated text into names."""
     return [name for name in map(str.strip, text.split(",")) if name]

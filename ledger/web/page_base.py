@@ -1,5 +1,7 @@
-"""Base of the console's pages: access, the acting role, and full or partial rendering. In the lowest app because
-imports go one way and all three apps have pages."""
+"""Base of the console's pages: access, the acting role, and full or partial rendering.
+
+It is in the lowest app, because imports go one way and all three apps have pages.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,10 @@ EVERYONE = frozenset(EVERY)
 
 
 def may_open(name: str, args: Iterable[Any], held: frozenset[str], request: HttpRequest | None) -> bool:
-    """Return whether a link to a page leads its reader to it, and not to a refusal. Parts of pages that all readers of
-    some roles share have no request."""
+    """Return whether the reader may open a page, so that no link leads to a refusal.
+
+    Parts of pages that readers share by role have no request.
+    """
     found = resolve(reverse(name, args=list(args)))
     view = getattr(found.func, "view_class", None)
     if view is None or not issubclass(view, Page):
@@ -87,7 +91,7 @@ class Page(View):
         return self.show(request, {"needed": needed}, template="errors/403.html", status=403)
 
     def trouble(self, request: HttpRequest, error: DurableAgentsError) -> HttpResponse:
-        """Show a domain error that belongs to no form."""
+        """Show a domain error that concerns no form."""
         return self.show(request, {"error": error}, template="errors/problem.html", status=error.status)
 
     def http_method_not_allowed(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -106,7 +110,10 @@ class Page(View):
         return ""
 
     def acting(self, request: HttpRequest, prefer: Iterable[str] = ()) -> Actor:
-        """Return the user as actor in the role that allows this: the first preferred one held, else any allowed."""
+        """Return the user as actor in a role that allows this.
+
+        It is the first of the preferred roles that they hold, else any allowed one.
+        """
         held = roles(request.user)
         order = [*prefer, *(role for role in EVERY if role in self.allowed)]
         return actor(request, role_in(order, held) or "")
@@ -132,7 +139,7 @@ class Page(View):
         }
 
     def private(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
-        # Private views of changing records: neither caches nor "back" may show an old one.
+        # These are private views of changing records: neither caches nor the back button may show an old one.
         response["Cache-Control"] = "no-store"
         if is_fragment(request) and response.status_code == 200:
             response["X-Live"] = "1"
@@ -152,7 +159,7 @@ def _came_from(request: HttpRequest) -> str:
 
 
 def _form_page_of(path: str) -> str:
-    """Return the page of the form at a form-only address; the overview if unknown."""
+    """Return the page with the form for an address that only accepts forms; the overview if unknown."""
     try:
         found = resolve(path)
     except Resolver404:
@@ -164,7 +171,7 @@ def _form_page_of(path: str) -> str:
 
 
 def _is_page(path: str) -> bool:
-    """Return whether the address is a page: refused forms are at form-only addresses."""
+    """Return whether the address is a page. Refused forms are shown at addresses that only accept forms."""
     try:
         view = getattr(resolve(path).func, "view_class", None)
     except Resolver404:
@@ -173,9 +180,11 @@ def _is_page(path: str) -> bool:
 
 
 class SharedPage(Page):
-    """A page that is the same for everybody with the same roles and visible runs. Each reader is authenticated, then
-    gets the one shared rendering: neither `content` nor the live part gets the request, so nothing personal can reach
-    others."""
+    """A page that is the same for everybody with the same roles and visible runs.
+
+    Each reader is authenticated, then gets the one shared rendering: neither `content` nor the live part gets the
+    request, so nothing personal can reach others.
+    """
 
     def content(self, query: QueryDict, held: frozenset[str], tally: Tally) -> dict[str, Any]:
         raise NotImplementedError
@@ -188,7 +197,7 @@ class SharedPage(Page):
                 return self.show(request, {**self.content(request.GET, held, tally), "tally": tally})
         query = request.GET.copy()
         began = read_at(request)
-        since = moment_of(query.get("since", "")) or began  # without a moment, it is this request's
+        since = moment_of(query.get("since", "")) or began  # without `since`, the time of this request
         for name in ("fragment", "since"):
             query.pop(name, None)
 
@@ -205,17 +214,17 @@ class SharedPage(Page):
 
 
 def read_at(request: HttpRequest) -> int:
-    """Return the moment before which everything is visible to this request, by the database's clock; 0 if unknown."""
+    """Return the time before which every commit is visible to this request, by the database's clock; 0 if unknown."""
     return int(getattr(request.session, "read_at", 0))
 
 
 def is_fragment(request: HttpRequest) -> bool:
-    """Return whether an open page asks for its live part only."""
+    """Return whether an open page requests only its live part."""
     return request.method == "GET" and request.GET.get("fragment") == "live"
 
 
 class OwnPage(Page):
-    """For every signed-in user, with or without a role, about their own account."""
+    """A page about the reader's own account, for every signed-in user, with or without a role."""
 
     section = "account"
 

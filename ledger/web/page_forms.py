@@ -31,7 +31,7 @@ class Sent:
 
     @property
     def kept(self) -> dict[str, str]:
-        """Return the texts to show again, with NUL, which no page can hold, as the replacement character."""
+        """Return the texts to show again; NUL, which no page can hold, becomes the replacement character."""
         typed = {name: given[-1].replace("\r\n", "\n") for name, given in self._lists.items() if given}
         if "justification" in typed:
             typed["justification"] = typed["justification"].strip()
@@ -59,8 +59,10 @@ class Sent:
             raise does_not_fit([{"field": name, **problem} for name in twice[:_STRAY_SHOWN]], "form")
 
     def read(self, shape: type[Body], **values: Callable[[str], Any]) -> Body:
-        """Return the form as `shape`; empty fields count as not sent. `values` convert the text of fields. Raises
-        InvalidInput, TooLarge."""
+        """Return the form as `shape`; empty fields count as not sent.
+
+        `values` convert the text of fields. Raises InvalidInput, TooLarge.
+        """
         self.check(shape.model_fields)
         if problems := unstorable(self.texts):
             raise does_not_fit(problems, "form")
@@ -76,8 +78,11 @@ class Sent:
 
 @contextmanager
 def told_of(seen: Mapping[str, tuple[str, str]]) -> Iterator[None]:
-    """Map errors of the body to visible form fields. Raises InvalidInput. `seen` has, by the start of a body path, the
-    form's field and which part of it that is."""
+    """Map errors of the body to visible form fields.
+
+    Raises InvalidInput. `seen` maps the beginning of a body path to the form's field, and to the part of it that the
+    path means.
+    """
     try:
         yield
     except InvalidInput as error:

@@ -48,7 +48,10 @@ def is_busy(error: BaseException) -> bool:
 
 
 def optionally(write: Callable[[], T]) -> T | None:
-    """Do a write that accompanies a read, such as a key's last use; None if the database is read-only."""
+    """Do an optional write that accompanies a read, such as a key's last use.
+
+    Return None if the database is read-only.
+    """
     try:
         return write()
     except DatabaseError as error:
@@ -58,8 +61,10 @@ def optionally(write: Callable[[], T]) -> T | None:
 
 
 def renew_connections() -> None:
-    """Close this thread's connection and the pool's idle ones. After a failover, a kept connection may lead to the now
-    read-only server; a new one leads to the primary."""
+    """Close this thread's connection and the pool's idle ones.
+
+    After a failover, a kept connection may lead to the now read-only server; a new one leads to the primary.
+    """
     if connection.in_atomic_block:
         return
     if connection.connection is not None:
@@ -92,7 +97,7 @@ class _Failures:
 
 
 class Notice:
-    """One log line per burst of refusals: a line each would add to the load."""
+    """Logs one line per burst of refusals, because a line for each would add to the load."""
 
     def __init__(self, what: str) -> None:
         self._what = what

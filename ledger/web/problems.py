@@ -1,5 +1,7 @@
-"""Every error of the API as a problem document (RFC 9457). `type` is a stable URN, `title` its name, `detail` describes
-this occurrence; domain errors add their own members."""
+"""Every error of the API as a problem document (RFC 9457).
+
+`type` is a stable URN, `title` its name, `detail` describes this occurrence; domain errors add their own members.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +105,7 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response | N
     body, headers = known
     set_rollback()
     answer = Response(body, status=body["status"], headers=headers, content_type=CONTENT_TYPE)
-    # Logged above in one line; Django would log an error per request of an outage.
+    # Logged above in one line; otherwise Django would log one error per request of an outage.
     answer._has_been_logged = body["status"] == 503  # type: ignore[attr-defined]
     return answer
 
@@ -139,8 +141,10 @@ def _has_status(error: DurableAgentsError) -> bool:
 
 
 def unreadable(error: Exception) -> dict[str, Any]:
-    """Return the document for an unreadable request. Only a BadRequest's message is for the sender: others name
-    settings or repeat the input."""
+    """Return the document for an unreadable request.
+
+    Only a BadRequest's message is shown to the sender: others name settings or repeat the input.
+    """
     match error:
         case RequestDataTooBig():
             return document(413, "too-large", "Too large", "The body is larger than the limit for this address.")
@@ -159,7 +163,7 @@ def unreadable(error: Exception) -> dict[str, Any]:
 
 
 def busy() -> dict[str, Any]:
-    """Return the document for a server at capacity, which is not the fault that an unavailable database is."""
+    """Return the document for a server at capacity, which, unlike an unavailable database, is not a fault."""
     error = Busy()
     return document(error.status, error.code, error.title, error.detail)
 
@@ -299,7 +303,7 @@ def handler404(request: HttpRequest, exception: Exception) -> HttpResponseBase:
 
 
 def handler500(request: HttpRequest) -> HttpResponseBase:
-    """Answer an uncaught exception; during handling, it still tells a lost database from a bug."""
+    """Answer an uncaught exception. While it is being handled, a lost database is distinguished from a bug."""
     error = sys.exc_info()[1]
     if error is not None and pressure.is_outage(error):
         problem = _outage(error)
@@ -325,8 +329,10 @@ def _page_to_send_again(request: HttpRequest, problem: dict[str, Any]) -> HttpRe
 
 
 def _fields_sent(request: HttpRequest) -> list[tuple[str, str]]:
-    """Return the submitted fields for a retry form; none if unreadable or if a field is secret. Django's token is the
-    submitted one, so another site's form is refused again."""
+    """Return the submitted fields for a retry form; none if unreadable or if a field is secret.
+
+    Django's token is the submitted one, so another site's form is refused again.
+    """
     try:
         fields = [(name, str(value)) for name, values in request.POST.lists() for value in values]
     except (BadRequest, MultiPartParserError, SuspiciousOperation):
@@ -340,8 +346,11 @@ _SECRET = re.compile("password|code|secret|(?<!^csrfmiddleware)token|credential"
 def page(
     template: str, problem: dict[str, Any], again: str = "/", to: str = "", fields: Sequence[tuple[str, str]] = ()
 ) -> str:
-    """Render a problem for people, even without templates. `again` is the address to retry. A submitted form has
-    `fields` and its address `to`; without fields, only the previous page still has the input."""
+    """Render a problem for people, even without templates.
+
+    `again` is the address to retry. A submitted form has `fields` and its address `to`; without fields, only the
+    previous page still has the input.
+    """
     try:
         context = {"problem": problem, "again": again, "to": to, "fields": fields}
         return loader.get_template(template).render(context)
@@ -360,5 +369,5 @@ def _is_api(request: HttpRequest) -> bool:
 
 
 def is_for_programs(path: str) -> bool:
-    """Return whether programs use this address: they get a problem document, people a page."""
+    """Return whether programs use this address. Programs get a problem document, people a page."""
     return f"{path}/".startswith("/api/") or path in ("/healthz", "/readyz", "/metrics")

@@ -1,4 +1,4 @@
-"""JSON rendering: documented shapes by the names that were set, everything else as Django REST framework does."""
+"""Render JSON: documented shapes with the fields that were set, everything else as Django REST framework does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rest_framework.utils.encoders import JSONEncoder
 
 from ledger.web.shapes import Shape
 
-# The browser saves the file and neither runs, renders nor caches it.
+# Makes the browser save the file, and neither run, render nor cache it.
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
@@ -33,7 +33,10 @@ class EscapingRenderer(ShapeRenderer):
 
 
 class AnyTextRenderer(ShapeRenderer):
-    """Escape lone surrogates, which UTF-8 can't encode and only damaged rows hold: the rest of the answer is sound."""
+    """Escapes lone surrogates, which UTF-8 can't encode.
+
+    Only damaged rows hold them, and the rest of the answer is sound.
+    """
 
     def render(
         self, data: Any, accepted_media_type: str | None = None, renderer_context: Mapping[str, Any] | None = None

@@ -1,5 +1,8 @@
-"""Roles: Django groups with exactly these names, the product's own three and those that decide queues (`approver_…` and
-others that a queue names). Superusers have none implicitly: acts need a role on record."""
+"""Roles: Django groups with the names defined here.
+
+They are the product's own three, and those that decide queues (`approver_…` and others that a queue names). Superusers
+have no role implicitly, because acts need a role on record.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ INTEGRATOR = "integrator"
 OPERATOR = "operator"
 AUDITOR = "auditor"
 FIXED = frozenset({INTEGRATOR, OPERATOR, AUDITOR})
-# In a view's declaration: every role that decides queues. Those are data, so no view can list them.
+# In a view's declaration, stands for every role that decides queues: they are data, so no view can list them.
 APPROVER = "approver_*"
 EVERY = (INTEGRATOR, OPERATOR, APPROVER, AUDITOR)
 # Roles that may read who did what; programs that start runs don't need it.
@@ -36,10 +39,10 @@ _CACHE = "_durableagents_roles"
 STRENGTH, HAS_FACTOR = "signed_in_with", "has_second_factor"
 # When its person last authenticated (by the database's clock), and how.
 PROVED, PROVED_BY = "proved_at", "proved_by"
-# In the second-factor setting, in addition to roles: everybody with access to the administration.
+# A value of the second-factor setting, in addition to roles: everybody with access to the administration.
 STAFF = "staff"
 _APPROVER = re.compile(r"approver_[a-z0-9_]+", re.ASCII)
-# Roles that decide queues under other names: those of the settings, and those of queues as last read.
+# Roles with other names that decide queues: those in the settings, and those of queues as last read.
 _OF_SETTINGS = frozenset(ROLES) - FIXED
 _named: frozenset[str] = _OF_SETTINGS
 
@@ -53,7 +56,7 @@ def is_role(name: str) -> bool:
 
 
 def learn_roles(names: Iterable[str]) -> None:
-    """Replace the known roles that decide queues, as read from authentic rows."""
+    """Replace the known roles that decide queues. The names come from authentic rows."""
     global _named
     _named = _OF_SETTINGS | (frozenset(filter(None, names)) - FIXED)
 
@@ -88,7 +91,7 @@ def name_of(role: str) -> str:
 
 
 class StandsIn(NamedTuple):
-    """A person decides at this queue for someone else, until then."""
+    """A deputyship: the person decides at this queue in the place of `whom`, until then."""
 
     queue: str
     until: datetime
@@ -96,13 +99,15 @@ class StandsIn(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """Return its entry among a person's roles: not a role, so it grants nothing by itself."""
+        """Return its entry in a person's set of roles. It is not a role, so it grants nothing by itself."""
         return f"for:{self.queue}:{self.until.isoformat()}:{self.whom}".replace("+00:00", "Z")
 
 
 class OwnCase(NamedTuple):
-    """One case that is a person's whatever their roles: they `decide` it in the place of `whom`, or `whom` has `asked`
-    them about it, which they may have `answered`."""
+    """One case in which the person has a part regardless of their roles.
+
+    They `decide` it in the place of `whom`, or `whom` has `asked` them about it, which they may have `answered`.
+    """
 
     approval_id: UUID
     what: str
@@ -110,7 +115,7 @@ class OwnCase(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """Return its entry among a person's roles."""
+        """Return its entry in a person's set of roles."""
         return f"case:{self.approval_id}:{self.what}:{self.whom}"
 
     @property
@@ -119,8 +124,10 @@ class OwnCase(NamedTuple):
 
 
 class OwnLimit(NamedTuple):
-    """The most that a reader may approve at a queue, by role or for another person. `needs_amount`: cases without an
-    amount exceed it too."""
+    """The most that a reader may approve at a queue, by role or for another person.
+
+    With `needs_amount`, cases without an amount exceed it too.
+    """
 
     queue: str
     most: Decimal
@@ -139,7 +146,7 @@ def own_limits(held: Iterable[str]) -> dict[str, OwnLimit]:
 
 
 def own_cases(held: Iterable[str]) -> list[OwnCase]:
-    """Return the single cases that are the person's."""
+    """Return the cases in which the person has a part regardless of their roles."""
     parts = (mark.split(":", 3) for mark in held if mark.startswith("case:"))
     return [OwnCase(UUID(case), what, whom) for _, case, what, whom in parts]
 
@@ -153,7 +160,7 @@ def has_case(held: Iterable[str], approval_id: UUID) -> bool:
 
 
 class Mark(Protocol):
-    """An entry among a person's roles that is not a role."""
+    """An entry in a person's set of roles that is not a role."""
 
     @property
     def mark(self) -> str:
@@ -161,7 +168,7 @@ class Mark(Protocol):
 
 
 def stand_ins(held: Iterable[str]) -> list[StandsIn]:
-    """Return for whom else a person decides, and where; soonest ending first."""
+    """Return the person's deputyships, soonest ending first."""
     return sorted(map(_stands_in, (mark for mark in held if mark.startswith("for:"))), key=lambda one: one[1:])
 
 
@@ -203,7 +210,10 @@ def needs_factor(user: Any) -> bool:
 
 
 def is_too_weak(user: Any, session: Mapping[str, Any]) -> bool:
-    """Return whether a session lacks a required second factor, even for a later role: then it authenticates nobody."""
+    """Return whether a session lacks a required second factor; then it authenticates nobody.
+
+    That includes a factor required by a role given later.
+    """
     return not session.get(HAS_FACTOR) and needs_factor(user)
 
 
@@ -231,9 +241,11 @@ def actor(request: HttpRequest | Request, role: str) -> Actor:
 
 
 class HasRole(BasePermission):
-    """Default deny: a view lists the allowed roles by method (`roles = {"GET": (...), "POST": (...)}`). A method that
-    the view doesn't have passes, for a 405 instead of a misleading 403. The matching role is kept as the view's
-    `acting_role`."""
+    """Denies by default: a view lists the allowed roles by method (`roles = {"GET": (...), …}`).
+
+    A method that the view doesn't have passes, for a 405 instead of a misleading 403. The matching role is kept as the
+    view's `acting_role`.
+    """
 
     message = "None of your roles allows this."
 

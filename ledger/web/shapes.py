@@ -17,9 +17,11 @@ class Shape(BaseModel):
 
     @classmethod
     def of(cls, stored: object, **more: Any) -> Self:
-        """Build an answer from a stored object; `more` has values with another name or source. Nothing is checked or
-        converted, so a damaged row is shown as it is and hides no other. A field with a default is included only if
-        `more` names it."""
+        """Build an answer from a stored object; `more` has values with another name or source.
+
+        Nothing is checked or converted, so a damaged row is shown as it is and hides no other. A field with a default
+        is included only if `more` names it.
+        """
         given = {
             name: getattr(stored, name)
             for name, field in cls.model_fields.items()
@@ -28,7 +30,7 @@ class Shape(BaseModel):
         return cast(Self, cls.model_construct(**given, **more))
 
     def as_kept(self) -> Self:
-        """Return the answer as it is stored for repetitions of the request."""
+        """Return the answer as it is stored to answer repeated requests."""
         return self.model_copy(update=dict.fromkeys(self.shown_once))
 
     def shown(self) -> dict[str, Any]:

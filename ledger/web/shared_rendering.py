@@ -1,5 +1,8 @@
-"""Shared renderings of live list parts, kept for half a second. A page gets only renderings at least as new as its own
-records (`since`, by the database's clock), whichever web process answers."""
+"""Shared renderings of live list parts, kept for half a second.
+
+A page gets only renderings at least as new as its own records (`since`, by the database's clock), whichever web process
+answers.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,13 @@ from django.db import connection
 
 SECONDS = 0.5
 MAX_RENDERED = 200
-# Nobody waits longer for another's rendering; they make their own.
+# A request waits at most this long for another's rendering, then makes its own.
 PATIENCE_SECONDS = 3.0
 
 
 @dataclass(slots=True)
 class Rendering:
-    """A rendering, made or in progress, of all committed before `began` (microseconds, database clock)."""
+    """A rendering, finished or in progress, of everything committed before `began` (microseconds, database clock)."""
 
     began: int
     body: str = ""
@@ -38,7 +41,10 @@ class Renderings:
         self._newest: dict[Hashable, Rendering] = {}
 
     def get(self, key: Hashable, *, since: int, began: int, make: Callable[[], str]) -> Rendering:
-        """Return a rendering of all committed before `since`, or make it. `began` precedes what `make` reads."""
+        """Return a rendering of everything committed before `since`, or make one.
+
+        `began` is a time before `make` reads.
+        """
         with self._lock:
             known = self._newest.get(key)
             mine = None if known is not None and known.serves(since) else Rendering(began)
@@ -50,7 +56,7 @@ class Renderings:
         assert known is not None
         if not known.done.is_set():
             if not connection.in_atomic_block:
-                connection.close()  # the thread that makes it may need the pool's last connection
+                connection.close()  # the thread that renders may need the pool's last connection
             known.done.wait(PATIENCE_SECONDS)
         return known if known.made_at is not None else Rendering(began, make())
 

@@ -1,5 +1,8 @@
-"""Strict JSON for input: I-JSON (RFC 7493). Python's reader also accepts NaN, 1e999, repeated names, lone surrogates
-and any depth, which other readers of the same bytes interpret differently."""
+"""Strict JSON for input: I-JSON (RFC 7493).
+
+Python's reader also accepts NaN, 1e999, repeated names, lone surrogates and any depth, which other readers of the same
+bytes interpret differently.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ from typing import Any
 
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 64
-# Array items and object members together. Parsing a container costs a hundred times its bytes, so bytes alone are no
-# bound.
+# Limit for array items and object members together. Parsing a container costs a hundred times its bytes, so a limit on
+# bytes is not enough.
 MAX_VALUES = 50_000
 MAX_EXACT_INTEGER = 2**53 - 1
 
@@ -44,7 +47,7 @@ def loads(body: bytes) -> Any:
         raise MalformedJSON("The body contains a number with thousands of digits.") from None
     if not _is_shallow(value):
         raise MalformedJSON(_too_deep())
-    # Raw surrogates don't survive the decoding above, so only an escape can bring one.
+    # Decoding has already refused raw surrogates, so only an escape can produce one.
     if "\\ud" in text.lower() and not all(_is_text(leaf) for _, leaf in walk(value) if isinstance(leaf, str)):
         raise MalformedJSON("The body contains half of a surrogate pair, which is not a character.")
     return value
@@ -56,7 +59,10 @@ def is_doubtful(body: bytes) -> bool:
 
 
 def walk(value: Any) -> Iterator[tuple[tuple[str | int, ...], Any]]:
-    """Yield every name and leaf with its path, without recursion. Paths are expensive: only for doubtful values."""
+    """Yield every name and leaf with its path, without recursion.
+
+    Building paths is slow: call it only for doubtful values.
+    """
     stack: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
     while stack:
         path, item = stack.pop()
@@ -75,7 +81,7 @@ _CONTAINERS = (dict, list)
 
 
 def _is_shallow(value: Any) -> bool:
-    """Check the depth level by level, at one look per value and without paths."""
+    """Check the depth level by level, looking at each value once and building no paths."""
     level = [value] if isinstance(value, _CONTAINERS) else []
     for _ in range(MAX_DEPTH):
         inner = (each.values() if isinstance(each, dict) else each for each in level)
@@ -86,9 +92,11 @@ def _is_shallow(value: Any) -> bool:
 
 
 def _values(text: str) -> int:
-    """Return an upper bound of the values in a JSON text before parsing: each has a comma or an opening bracket.
-    Strings are removed only if the first count is too high. Everything is linear, which a string pattern is not on a
-    text with an unclosed string."""
+    """Return an upper bound for the number of values in a JSON text before parsing.
+
+    Each value has a comma or an opening bracket. Strings are removed only if the first count is too high. Every step
+    takes linear time; a pattern that matches strings would not on a text with an unclosed one.
+    """
     count = _structure(text)
     if count > MAX_VALUES:
         bare = text.replace("\\\\", "").replace('\\"', "")

@@ -1,4 +1,4 @@
-"""Counts on pages, limited to what is shown, in one statement per request; the navigation's are read along."""
+"""Counts on pages, up to the limit shown, in one statement per request that also reads the navigation's counts."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from typing import Any
 from django.db import connection
 from django.db.models import QuerySet
 
-BADGE_TO = 99  # "99+" says as much as 50,000 does, and costs a hundred index entries
+BADGE_TO = 99  # a page shows at most "99+", so counting reads at most a hundred entries
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Rows to count, up to one beyond `to`: each of `arms` is a query with its values and that limit."""
+    """Rows to count, up to one more than `to`.
+
+    Each of `arms` is a query, limited to that number, with its parameters.
+    """
 
     to: int
     arms: Sequence[tuple[str, Sequence[Any]]]
@@ -54,7 +57,7 @@ class Tally:
         self._has_badges = False
 
     def read(self, wanted: Mapping[str, Counted | None]) -> dict[str, int]:
-        """Count what isn't known yet, and the navigation's counts with it."""
+        """Read the counts that aren't known yet, and the navigation's counts in the same statement."""
         to_count: dict[str, Counted | None] = {name: what for name, what in wanted.items() if name not in self._known}
         if not self._has_badges:
             to_count |= {f"badge {name}": count(self._held) for name, count in _badges.items()}

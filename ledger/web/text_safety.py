@@ -27,7 +27,7 @@ MAX_LINE = 80
 MAX_PATH = 160
 
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
-# Drawn as nothing, although their category is letter, mark or symbol.
+# Invisible, although their category is letter, mark or symbol.
 _BLANK_LETTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 # Scripts with letters that pass for Latin ones; UTS #39 calls a word mixing them with Latin suspicious.
 _LOOK_ALIKE = ("CYRILLIC", "GREEK", "COPTIC", "ARMENIAN", "CHEROKEE", "LISU", "FULLWIDTH", "MATHEMATICAL", "DESERET")
@@ -40,7 +40,7 @@ _LONG_BLANKS, _LONG_BREAKS = " " * (MAX_BLANKS + 1), "\n" * (MAX_NEWLINES + 1)
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Text to draw as it is, or a mark (`is_mark`) for something unseen; `title` explains a mark."""
+    """Text to draw as it is, or a mark (`is_mark`) for something invisible; `title` explains a mark."""
 
     text: str
     is_mark: bool = False
@@ -86,7 +86,7 @@ def line_pieces(text: str, most: int = MAX_LINE) -> list[Piece]:
 
 
 def middle(text: str, most: int = MAX_PATH) -> list[Piece]:
-    """Return text on one line with both ends: the last name of a long path matters as much as the first."""
+    """Return text on one line, shortened in the middle: the last name of a long path matters as much as the first."""
     if len(text) <= most:
         return line_pieces(text, most)
     head, tail = text[: most // 2], text[-(most // 2) :]
@@ -162,8 +162,11 @@ def look_alikes(word: str) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One value of a JSON document with its path, for example `lines[0].sku`. `kind` is its JSON type. Paths are
-    unique: a name that isn't a plain word is quoted in brackets, as in `lines[0]["a.b"]`."""
+    """One value of a JSON document with its path, for example `lines[0].sku`.
+
+    `kind` is its JSON type. Paths are unique: a name that isn't a plain word is quoted in brackets, as in
+    `lines[0]["a.b"]`.
+    """
 
     path: str
     text: str
@@ -204,7 +207,7 @@ def _leaf(path: str, item: Any) -> Leaf:
     if isinstance(item, bool):
         return Leaf(path, "true" if item else "false", "boolean")
     if isinstance(item, float) and _EXACT <= abs(item) < _MAX_WRITTEN_OUT:
-        # As RFC 8785 writes it in hashed content.
+        # The number is written as RFC 8785 writes it in hashed content.
         return Leaf(path, f"{Decimal(repr(item)).normalize():f}", "number")
     if isinstance(item, (int, float)):
         return Leaf(path, str(item), "number")

@@ -1,1 +1,1 @@
-"""Runs over HTTP. Only the URL table imports from here."""
+"""The API of runs. Only the URL table imports from here."""

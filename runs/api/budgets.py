@@ -1,4 +1,4 @@
-"""Raise a run's budget, set its models, and list model prices."""
+"""API to raise a run's budget, set its models, and list model prices."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RunBudget(ApiView):
 
 
 class RunModels(ApiView):
-    """Models that a run uses, as they were when it first used them, or as set since."""
+    """Models that a run uses: those it had when it first used them, or those set since."""
 
     roles: ClassVar[Mapping[str, Sequence[str]]] = {**READ, "POST": (OPERATOR,)}
 

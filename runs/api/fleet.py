@@ -1,4 +1,4 @@
-"""Declare a host dead, and ask a worker to drain."""
+"""API to declare a host dead, and to ask a worker to drain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""List recoveries: all for operators and auditors, one run's for those who may read the run."""
+"""API of recoveries: all of them for operators and auditors, one run's for those who may read the run."""
 
 from __future__ import annotations
 

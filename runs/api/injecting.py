@@ -1,4 +1,4 @@
-"""Preview of a patch or message for a run. It is sent with the resume or retry."""
+"""API to preview a patch or message for a run. It is sent with the resume or retry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The live output of a run's models over HTTP."""
+"""API of the live output of a run's models."""
 
 from __future__ import annotations
 

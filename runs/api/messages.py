@@ -1,4 +1,4 @@
-"""Messages with an answer, and views of the recorded state, over HTTP."""
+"""API of messages with an answer, and of views of the recorded state."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class RunView(ApiView):
 
 
 def request_row(detail: MessageDetail, *, is_read: bool = True) -> RequestRow:
-    """Return the row of a message; body and answer only if they may be read."""
+    """Return the row of a message, with body and answer only if they may be read."""
     row, detail = detail.row, detail if is_read else detail.hidden
     return RequestRow.of(
         row,

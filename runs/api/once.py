@@ -1,4 +1,4 @@
-"""Answer repeated requests with an `Idempotency-Key` without acting again."""
+"""Answers repeated requests with an `Idempotency-Key` without acting again."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ REPLAYED = {"Idempotent-Replayed": "true"}
 
 
 def answered_once(request: Request, body: Any, act: Callable[[], tuple[int, Any]]) -> HttpResponse:
-    """Return the answer of `act`, for a request with a key the same bytes each time.
-
-    A repeat must have the same `body`, as plain data. The answer of a change that waits for a second person is kept
-    too. Raises ParseError for an invalid key, KeyInUse, KeyReused, and what `act` raises."""
+    """Return the answer of `act`; for a request with a key, the same bytes each time.
+    A repeated request must have the same `body`, as plain data. The answer to a change that waits for a second person
+    is stored too. Raises ParseError for an invalid key, KeyInUse, KeyReused, and what `act` raises."""
     key = idempotency.key_from(request.headers.get("Idempotency-Key"))
     if key is None:
         status, answer = act()
@@ -36,7 +35,8 @@ def answered_once(request: Request, body: Any, act: Callable[[], tuple[int, Any]
         is_first = True
         try:
             return act()
-        except Proposed as proposed:  # no error: it would take the proposal back along with this transaction
+        # not raised as an error, which would roll back the proposal together with this transaction
+        except Proposed as proposed:
             return _WAITS, waiting(proposed)[0]
 
     status, text = idempotency.answer_once(f"user:{request.user.pk}", key, body, acting)
@@ -45,6 +45,6 @@ def answered_once(request: Request, body: Any, act: Callable[[], tuple[int, Any]
 
 
 def _headers(text: bytes) -> dict[str, str]:
-    """Return the headers of an answer that waits for a second person."""
+    """Return the headers of an answer to a change that waits for a second person."""
     data = json.loads(text)
     return waiting(Proposed(UUID(data["change"])))[1] if "change" in data else {}

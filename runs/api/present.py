@@ -1,4 +1,4 @@
-"""Rows of runs and agents for the API. Lists take a fixed number of queries."""
+"""Rows of runs and agents for the API. A list takes a fixed number of queries."""
 
 from __future__ import annotations
 
@@ -59,19 +59,20 @@ from runs.services.budgets.asked import budget_of, budget_wait_text
 from runs.services.lifecycle import Accepted, find
 from runs.services.settling.agreeing import Heard
 
-# Between the position that an operator's wait is named by and what was found there: what came from outside in that
-# moment.
+# Separates the position by which an operator's wait is named from the finding there, such as content that came from
+# outside at that time.
 _NEAR = 16
 
 
 def wait_row(wait: Wait, evidence: Any = None, unknown: Heard | None = None, *, is_read: bool = True) -> WaitRow:
-    """Return the row of a wait. `evidence` is why it stopped for an operator (both, if two calls differ), `unknown` the
-    state of an unknown outcome, `is_read` whether payloads may be shown."""
-    # Whatever stands in the row: one that was damaged must not hide the list that it is in.
+    """Return the row of a wait.
+    `evidence` is the reason why it stopped for an operator (both calls, if two differ), `unknown` the state of an
+    unknown outcome, `is_read` whether payloads may be shown."""
+    # The row may contain anything, but a damaged one must not hide the list that it is in.
     row = budget_wait_text(wait)
     detail = masked(row) | ({"found": masked(evidence)} if isinstance(evidence, dict) else {})
     if wait.kind == Wait.Kind.INPUT:
-        detail["schema"] = row.get("schema")  # the agent's own code; people who answer need every name in it
+        detail["schema"] = row.get("schema")  # the agent's own code; people who answer need all its names
     proposal = None if unknown is None else unknown.said
     proposed = (
         None if proposal is None else ProposedRow.of(proposal, receipt=masked(proposal.receipt) if is_read else None)
@@ -86,22 +87,22 @@ def wait_row(wait: Wait, evidence: Any = None, unknown: Heard | None = None, *, 
     )
 
 
-# Fields that the event which ended the run is read for.
+# Fields for which the event that ended the run is read.
 _OF_ENDING = frozenset({"output", "output_omitted", "error", "cancelled"})
 
 
 def run_rows(
     runs: Sequence[Run], *, most_output: float = MAX_INLINE, wanted: frozenset[str] | None = None
 ) -> list[RunRow]:
-    """Return runs with their heads, open waits, endings and the runs they are queued behind, in few further queries
-    however many there are. What a run came to is left out where it has more than `most_output` bytes.
-    Payloads that no `wanted` field shows are not read: they may be stored elsewhere."""
+    """Return runs with their heads, open waits, endings and the runs ahead of them in the queue, in few further
+    queries, however many runs there are. Output of more than `most_output` bytes is left out. Payloads that no `wanted`
+    field shows are not read, because they may be stored elsewhere."""
     ids = [run.id for run in runs]
     heads, readable = families.heads(ids), seen.readable({run.id: run.creator for run in runs if run.erased_at is None})
     waits = families.open_waits(ids)
     visible_ids = readable | {
         run.id for run in runs if run.state == State.CANCELLED and run.erased_at is None
-    }  # by whom and why is no payload
+    }  # the person and the reason aren't payload
     places = [(r.id, r.end_seq) for r in runs if r.state in ENDED and r.end_seq and r.id in visible_ids]
     if wanted is not None and not wanted & _OF_ENDING:
         places = []
@@ -138,7 +139,7 @@ def accepted_row(accepted: Accepted) -> RunRow:
 
 
 def _evidence_of(stops: Sequence[Wait]) -> dict[UUID, Any]:
-    """Return the cause of each wait for an operator, by the wait's id, in at most one query."""
+    """Return the reason for each wait for an operator, by the wait's id, in at most one query."""
     near = Q()
     for wait in stops:
         position = wait.slot.rpartition("/")[2]
@@ -165,10 +166,10 @@ def run_row(
     attributes: Mapping[str, Any] | None = None,
 ) -> RunRow:
     """Return the API's row of a run.
-
-    `ending` is the payload of the event that ended it; `evidence` is what its operator waits are about; `aside` is
-    reserved for calls under way; `related` are the other runs that may be named; `is_read`: its payloads may be shown;
-    `is_large`: a list leaves out its output for its size; `attributes` replace the head's.
+    `ending` is the payload of the event that ended it; `evidence` are the reasons for its waits for an operator;
+    `aside` is the amount reserved for calls in progress; `related` are the other runs that may be named; with `is_read`
+    its payloads may be shown; with `is_large` a list leaves out its output because of the size; `attributes` replace
+    the head's.
     """
     run, head, halt = facts.run, facts.head or Head.standing_in(facts.run.id), halt_of(facts.head)
     is_over, assigned, heard = run.state in ENDED, getattr(head, "assigned", None), facts.related.heard
@@ -217,7 +218,7 @@ def _outcome(run: Run, ending: Any) -> dict[str, Any]:
 
 
 def _trouble_of(run: Run, ending: Any) -> dict[str, Any] | None:
-    """Return a run's failure from `ending`, its last event's payload; None if it didn't fail."""
+    """Return a run's failure from `ending`, the payload of its last event; None if it didn't fail."""
     if run.state != State.FAILED:
         return None
     failure = ending if isinstance(ending, dict) else {"message": "" if ending is None else str(ending)}
@@ -232,7 +233,7 @@ def _cancellation_of(run: Run, ending: Any) -> Cancellation | None:
 
 
 def _related(run: Run, related: Collection[UUID]) -> dict[str, Any]:
-    """Return the fields that name other runs, those that the viewer may see."""
+    """Return the fields that name other runs, as far as the viewer may see these."""
     goes_on_as, parent = seen.id_if_visible(run.goes_on_as, related), None
     if run.parent is not None and run.parent in related:
         parent = ParentRow.of(run, id=run.parent, slot=run.parent_slot, attempt=run.parent_attempt)
@@ -285,7 +286,7 @@ def price_row(price: Price) -> PriceRow:
 
 
 def load_run_row(run_id: UUID, wanted: frozenset[str] | None = None) -> RunRow:
-    """Return the current row of a run, for these fields. Raises NotFound."""
+    """Return the current row of a run with these fields. Raises NotFound."""
     return run_rows([find(run_id)], wanted=wanted)[0]
 
 

@@ -13,7 +13,7 @@ from ledger.codes import mac
 from ledger.errors import InvalidInput
 from ledger.keys import word_key
 
-# Internal header: the view has nothing newer than this revision, and the client would wait for it.
+# Internal header by which a view says that it has nothing newer than this revision, and that the client would wait.
 WAITS_FOR = "Durable-Waits-For"
 
 
@@ -22,13 +22,14 @@ def revision_of(updated_at: datetime) -> str:
 
 
 def resume_token(run_id: UUID, epoch: int) -> str:
-    """Return a signed token of the run in this epoch: it ends when a worker claims the run again."""
+    """Return a signed token of the run in its current epoch.
+    It becomes invalid when a worker claims the run again."""
     content = run_id.bytes + epoch.to_bytes(8, "big", signed=True)
     return urlsafe_b64encode(content + mac(word_key(), b"resume\x00" + content)[:16]).decode().rstrip("=")
 
 
 def is_current(token: str, run_id: UUID, epoch: int) -> bool:
-    """Return whether the run is still in the token's epoch. Raises InvalidInput for a token that isn't this run's."""
+    """Return whether the run is still in the token's epoch. Raises InvalidInput for another run's token."""
     try:
         content = urlsafe_b64decode(token + "=" * (-len(token) % 4))
         seen = int.from_bytes(content[16:24], "big", signed=True)

@@ -1,4 +1,4 @@
-"""The API's answers about runs, as documented. A test holds the answers to these shapes."""
+"""The documented shapes of the API's answers about runs. A test compares answers with them."""
 
 from __future__ import annotations
 
@@ -500,7 +500,7 @@ class ProcessRow(Shape):
 
     @classmethod
     def of(cls, stored: Any, **more: Any) -> Self:
-        """Return what is stored of a process."""
+        """Return the row of a stored process."""
         return super().of(stored, busy_tools=[BusyToolRow.of(each) for each in stored.busy_tools], **more)
 
 

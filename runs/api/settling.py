@@ -1,4 +1,4 @@
-"""Rows that help to settle an unknown outcome."""
+"""API for settling unknown outcomes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starting runs over HTTP: one, and many at once."""
+"""API for starting runs: one, or many at once."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from runs.services.starts import keys
 
 
 def begin(body: StartBody, *, by: Actor, most: Budget | None, key: str | None = None) -> tuple[int, RunRow]:
-    """Start as a body asks, in the caller's transaction: the status, and the run that answers it. `key` is the
-    request's. Raises what `keys.start` raises."""
+    """Start a run as a body requests, in the caller's transaction.
+    Returns the status and the run that answers the request, whose key is `key`. Raises what `keys.start` raises."""
     wanted = keys.Wanted.of(body, key or "")
     if wanted.is_plain and wanted.deliver is None:
         accepted = lifecycle.accept(
@@ -68,7 +68,7 @@ class BulkStart(ApiView):
             self._one(f"{key}-{place}", principal, question, most=most, done=done)
             for place, question in enumerate(body.runs)
         ]
-        # A start that is refused is tried again.
+        # A refused start is tried again.
         is_repeat = not any(done) and all(item.problem is None for item in results)
         return Response(BulkAnswer.of(None, results=results), headers=REPLAYED if is_repeat and results else None)
 

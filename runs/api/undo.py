@@ -1,4 +1,4 @@
-"""Over HTTP: what of a run's effects would be undone, and what became of each."""
+"""API of a run's effects: those that would be undone, and the outcome for each."""
 
 from __future__ import annotations
 

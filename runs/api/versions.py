@@ -1,4 +1,4 @@
-"""One agent version: what it is made of, what of it is on record, and whether its code is the version's."""
+"""API of one agent version: its parts, its manifest, and whether this process's code is that of the version."""
 
 from __future__ import annotations
 

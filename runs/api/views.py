@@ -1,4 +1,4 @@
-"""Runs over HTTP: start, read, steer, settle; callbacks; agents; the fleet."""
+"""API of runs: start, read, steer, settle; callbacks; agents; the fleet."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ from runs.services.priorities import PriorityBody, set_priority
 from runs.services.undo import UNDO
 from runs.story.conversation import transcript
 
-# Of how many bytes an output is at most, as JSON, that a list of runs holds.
+# Limit of an output in a list of runs, in bytes of JSON.
 LISTED_OUTPUT = 64 * 1024
 MAX_WAIT_SECONDS = 60
 _WAITING = (
@@ -107,7 +107,7 @@ _NAMES = tuple(each if isinstance(each, str) else each.name for each in _SEARCHE
 
 
 class StartJSON(StrictJSONParser):
-    """Parse the body of a start, whose input may be as large as a value of a journal."""
+    """Parser for the body of a start, whose input may be as large as a value of a journal."""
 
     most_bytes = MAX_VALUE + strict_json.MAX_BYTES
 
@@ -178,7 +178,7 @@ def _filters(query: Query) -> Filters:
 
 
 def _page(query: Query, filters: Filters, wanted: frozenset[str] | None) -> Response:
-    """Return a page of runs. One of a search by attributes may end before it is full."""
+    """Return a page of runs. A page of a search by attributes may be short although more follow."""
     if (some := stretch(filters, limit=query.limit, cursor=query.text("cursor") or "")) is None:
         raise no_cursor("cursor")
     rows = [only(row, wanted) for row in run_rows(some.runs, most_output=LISTED_OUTPUT, wanted=wanted)]
@@ -273,7 +273,7 @@ class Steer(ApiView):
         return self._done(request, run_id, SteerRunBody)
 
     def _done(self, request: Request, run_id: UUID, shape: type[SteerRunBody]) -> HttpResponse:
-        role = self._role_at(run_id)  # before the body is looked at
+        role = self._role_at(run_id)  # before the body is parsed
         body = read_body(request, shape)
         more = {"effects": body.effects} if isinstance(body, CancelBody) else {}
         handed = body.context if isinstance(body, GoOnBody) else None
@@ -307,7 +307,8 @@ class Steer(ApiView):
         return answered_once(request, {"run": str(run_id), "act": self.action, "body": request.data}, done)
 
     def _unless_done(self, run_id: UUID, act: Callable[[], Run], *, is_undo: bool) -> UUID:
-        """Act, unless the run is where a pause or cancel leads: a repetition changes nothing. Raises as `act` does."""
+        """Act, unless the run is already in the state to which a pause or cancel leads, so that a repetition changes
+        nothing. Raises what `act` raises."""
         try:
             return act().id
         except IllegalTransition:
@@ -323,9 +324,8 @@ class Steer(ApiView):
     def _seen_before(
         self, request: Request, run_id: UUID, body: SteerRunBody, handed: ContextBody
     ) -> Look | DurableAgentsError | None:
-        """Return the state of the run that a patch or message needs, or the error; None if the answer is already kept.
-
-        Call it before the transaction, because it takes longer than a transaction may be idle."""
+        """Return the run's state for a patch or message, or the error; None if the answer is already stored.
+        Must be called before the transaction, because it takes longer than a transaction may be idle."""
         key = idempotency.key_from(request.headers.get("Idempotency-Key"))
         if key is not None and idempotency.kept_answer(f"user:{request.user.pk}", key) is not None:
             return None
@@ -341,7 +341,7 @@ class Steer(ApiView):
             return error
 
     def _role_at(self, run_id: UUID) -> str:
-        """Return the role in which the person may act on this run. Raises Forbidden."""
+        """Return the role under which the person may act on this run. Raises Forbidden."""
         user = self.request.user
         return authority.role_to(self.action, lifecycle.find(run_id), held=roles(user), person=user.pk)
 
@@ -368,7 +368,7 @@ class Retry(GoOn):
     roles: ClassVar[Mapping[str, Sequence[str]]] = {"POST": (OPERATOR,)}
 
 
-# The state in which a repetition finds the run, or the request that waits for its worker.
+# The state in which a repeated request finds the run, or the pending request to its worker.
 _REPEATS = {
     "pause": (State.PAUSED, "is_pause_requested"),
     "cancel": (State.CANCELLED, "is_cancel_requested"),
@@ -450,7 +450,7 @@ class Callback(ApiView):
 
     @described("Deliver a call's result", dict, body=dict, is_repeatable=False)
     def post(self, request: Request, token: str) -> Response:
-        # Look the token up before reading the body, which costs far more.
+        # The token is looked up before the body is read, because reading costs far more.
         if not callbacks.is_awaited(token):
             forgeries.note(request.META.get("REMOTE_ADDR", ""))
             raise NotFound("callback for the token", token[:8] + "…")
@@ -510,7 +510,7 @@ def fields_in(query: Query, shape: type[Shape]) -> frozenset[str] | None:
 
 
 def only(row: Shape, names: frozenset[str] | None) -> Any:
-    """Return a row with these fields only."""
+    """Return a row with only these fields."""
     return row if names is None else {name: value for name, value in row.shown().items() if name in names}
 
 

@@ -48,7 +48,7 @@ class AgentsPage(Page):
         cards = [(agent, len(agent.all_tools()), served.get(agent.graph_id)) for agent in registry.agents()]
         context = {
             "cards": cards,
-            # Counts of waiting runs would reveal other people's runs.
+            # Counts of waiting runs would reveal that other people's runs exist.
             "unserved": agent_versions.unserved() if viewer().sees_all else [],
             "changes": version_changes.changed_here(),
             "is_production": settings.DURABLEAGENTS.is_production,
@@ -82,7 +82,7 @@ class AgentPage(Page):
         return self.show(request, context)
 
 
-# Of django-q2's processes only the worker drives runs; the several others would tell an operator nothing.
+# Of django-q2's processes, only the worker is shown, because it drives runs. The others would tell an operator nothing.
 HELPER = "cluster"
 
 
@@ -144,7 +144,7 @@ class RecoveriesPage(SharedPage):
 
 
 def as_uuid(text: str) -> UUID:
-    """Return the run's id; a nil UUID for anything else."""
+    """Return the run's id; a nil UUID if the text is none."""
     try:
         return UUID(text)
     except ValueError:

@@ -52,7 +52,7 @@ def _field(name: str) -> str:
 
 
 def titled(agent: Agent | None, attributes: Iterable[ShownAttribute]) -> list[tuple[str, ShownAttribute]]:
-    """Return a run's attributes with their agent's titles."""
+    """Return a run's attributes with the titles that their agent gives them."""
     titles = {name: attribute.title for name, attribute in agent.attributes.items()} if agent else {}
     return [(titles.get(one.name) or one.title, one) for one in attributes]
 
@@ -66,7 +66,7 @@ def extra_fields(agent: Agent) -> dict[str, ExtraField]:
 
 
 def at_start(agent: Agent, texts: Mapping[str, str]) -> dict[str, Any]:
-    """Return the start form's attributes as the API takes them, without empty ones."""
+    """Return the attributes of a sent start form in the API's format, without empty ones."""
     typed = {name: text for name in agent.attributes if (text := texts.get(_field(name), "").strip())}
     return {name: _value(agent.attributes[name], text) for name, text in typed.items()}
 

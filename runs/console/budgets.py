@@ -43,7 +43,7 @@ AT_START = ("usd", "model_calls", "tool_calls", "wall_seconds")
 NO_CAP = "none"
 SEEN = "if_caps"
 _WHOLE = re.compile(r"-?[0-9]{1,16}")
-_GROUPED = re.compile(r"[0-9]{1,3}(,[0-9]{3})+")  # as in 1,000,000
+_GROUPED = re.compile(r"[0-9]{1,3}(,[0-9]{3})+")  # separators, as in 1,000,000
 _HOURS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,4})?")
 
 
@@ -92,13 +92,13 @@ def extra_fields() -> dict[str, ExtraField]:
 
 
 def at_start(texts: Mapping[str, str]) -> dict[str, Any]:
-    """Return the start form's caps as the API takes them, without empty ones. Raises InvalidInput."""
+    """Return the caps of a sent start form in the API's format, without empty ones. Raises InvalidInput."""
     return {name: _value(name, text) for name, text in _typed(texts, AT_START).items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Beforehand:
-    """The default budget of an agent's runs, cap by cap, and what prevents a start."""
+    """The default budget of an agent's runs, cap by cap, and the reason why a start is refused."""
 
     defaults: list[str]
     hindrance: str
@@ -118,7 +118,8 @@ def _typed(texts: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
 
 
 def sent(form: Sent) -> BudgetBody:
-    """Return the form of a run's page as the API's body; `none` lifts a cap. Raises InvalidInput, TooLarge."""
+    """Return the budget form of a run's page as the API's body; `none` lifts a cap.
+    Raises InvalidInput, TooLarge."""
     form.check([*(f"budget.{name}" for name in LABELS), SEEN, "justification"])
     typed = _typed(form.texts, tuple(LABELS))
     caps = {name: None if text.lower() == NO_CAP else _value(name, text) for name, text in typed.items()}
@@ -131,7 +132,8 @@ def sent(form: Sent) -> BudgetBody:
 
 
 def _read(seen: str) -> Any:
-    """Return the caps that the page showed. Raises InvalidInput if the field was changed."""
+    """Return the caps that the page showed when the form was made.
+    Raises InvalidInput if the hidden field was changed."""
     try:
         return strict_json.loads(seen.encode("utf-8", "replace"))
     except strict_json.MalformedJSON:
@@ -156,7 +158,7 @@ def in_field(name: str, cap: Any) -> str:
 
 
 def cap_texts(caps: Any) -> list[str]:
-    """Describe recorded caps, one by one; damaged ones are left out."""
+    """Return a text for each recorded cap. Damaged ones are left out."""
     known = caps if isinstance(caps, dict) else {}
     return [f"{spending.LABELS[name]} {_cap_text(name, cap)}" for name, cap in known.items() if name in spending.LABELS]
 
@@ -166,7 +168,7 @@ def cap_texts(caps: Any) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A cap as a bar of the page."""
+    """A cap that the page shows as a bar."""
 
     share: Share
 
@@ -176,13 +178,13 @@ class Bar:
 
     @property
     def said(self) -> list[str]:
-        """Return what is used, the cap, what is left and reserved, with equal decimal places."""
+        """Return the amounts used, allowed, left and reserved as text, with equal decimal places."""
         share = self.share
         return amounts_of(share.name, share.used, share.cap, share.left, share.reserved)
 
     @property
     def tone(self) -> str:
-        """Return `bad` if it is used up, `hold` if little is left."""
+        """Return `bad` if the cap is used up, `hold` if little is left."""
         return "bad" if self.share.percent >= 100 else "hold" if self.share.percent >= 80 else "work"
 
 
@@ -200,7 +202,7 @@ class Short:
 
 @dataclass(frozen=True, slots=True)
 class Above:
-    """The run's parent if it has less left than the run may use, with formatted amounts."""
+    """The run's parent, with formatted amounts, if it has less left than the run may use."""
 
     run: Run
     left: list[str]
@@ -208,7 +210,7 @@ class Above:
 
 @dataclass(frozen=True, slots=True)
 class BudgetBlock:
-    """A run's budget on its page. `raised` is the form for those who may raise it."""
+    """A run's budget on its page. `raised` is the form, for those who may raise the budget."""
 
     run: Run
     head: Head
@@ -233,12 +235,12 @@ class BudgetBlock:
 
     @property
     def is_worth_telling(self) -> bool:
-        """Return whether there is more to show than its cost."""
+        """Return whether there is more to show than the cost."""
         return bool(self.bars) or self.raised is not None or (self.is_time_given and self.run.state not in ENDED)
 
     @property
     def role(self) -> str:
-        """Return the role that raises it in addition to operators; "" if none."""
+        """Return the role that may raise the budget in addition to operators; "" if none."""
         return authority.raises_budgets() or ""
 
     @property
@@ -255,7 +257,7 @@ class BudgetBlock:
 
     @property
     def others(self) -> list[Bound]:
-        """Return the fields of the other caps."""
+        """Return the form's fields for the other caps."""
         firsts = {field.name for field in self.firsts}
         return [field for field in self.raised.all if field.name not in firsts] if self.raised else []
 
@@ -283,7 +285,7 @@ def block(
     parent: tuple[Run, Head] | None = None,
     refused: Refused | None = None,
 ) -> BudgetBlock:
-    """Return a run's budget for its page, with what was typed if setting it was `refused`."""
+    """Return a run's budget for its page. If setting it was `refused`, the form has what was typed."""
     exceeded = None if run.state in ENDED else spending.exceeded(waits)
     around = {run.pk: (run, head)} if caps_of(head) != UNLIMITED else {}
     around |= {parent[0].pk: parent} if parent is not None and run.state not in ENDED else {}
@@ -301,7 +303,7 @@ def block(
         BudgetForm(data=ours.typed, notes=notes) if ours else BudgetForm(values=_suggested_caps(exceeded), notes=notes)
     )
     for name in exceeded.enough if exceeded is not None else ():
-        form.get(name).field.required = True  # for display; the service decides whether it may be empty
+        form.get(name).field.required = True  # for display; the service decides whether the field may be empty
     if ours:
         form.mark(ours.error)
     return BudgetBlock(run, head, exceeded, form, aside, seen, above)
@@ -309,7 +311,8 @@ def block(
 
 def _above(parent: Run, above: Head, run: Run, head: Head, begun: Mapping[Call, Usage]) -> Above | None:
     """Return the parent if this run's caps exceed what the parent has left plus this run's share, or None.
-    The child's original caps are reserved in the parent; if they are raised beyond that, the parent stops."""
+    The parent has reserved the child's original caps. If the child uses more after a raise, the parent stops at its own
+    cap."""
     others = sum(
         (usage for call, usage in begun.items() if call != (run.parent_slot, run.parent_attempt)), NOTHING_USED
     )
@@ -328,7 +331,7 @@ def _counted(name: str, number: int | None) -> str:
 
 
 def changes(before: Any, after: Any) -> list[str]:
-    """Return the changes of caps between two states of an act's record."""
+    """Return the changes of caps between the two states in an action's record."""
     was, is_now = (part.get("caps") if isinstance(part, dict) else None for part in (before, after))
     if not (isinstance(was, dict) and isinstance(is_now, dict)):
         return []
@@ -350,7 +353,7 @@ def enough_words(exceeded: Exceeded) -> str:
 
 
 def _suggested_caps(exceeded: Exceeded | None) -> dict[str, str]:
-    """Return caps that let the run continue for as long again."""
+    """Return suggested caps with which the run can use as much again as so far."""
     if exceeded is None:
         return {}
     fields: dict[str, str] = {}

@@ -1,4 +1,5 @@
-"""Downloads of large values (event payloads, checkpoint states, views), for readers of the run's payloads."""
+"""Downloads of large values: event payloads, checkpoint states, views.
+For readers of the run's payloads."""
 
 from __future__ import annotations
 

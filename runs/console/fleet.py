@@ -1,4 +1,4 @@
-"""The page of actions on the fleet: draining a worker, declaring a host dead."""
+"""The page of actions on the fleet: draining a worker, and declaring a host dead."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from runs.services.fleet import DeadBody
 
 
 class _DrainForm(SteerBody):
-    """Form that names a worker and a reason."""
+    """The form in which a worker and a reason are given."""
 
     process: Annotated[UUID, Field(strict=False)]
 
@@ -54,7 +54,7 @@ class Deaths(Act, FleetActsPage):
     act, page, service, body, takes_fields = "declare_dead", "fleet", staticmethod(fleet.declare_dead), DeadBody, True
 
     def after(self, request: HttpRequest, result: int, **address: Any) -> HttpResponse:
-        """Say how many processes were recorded as ended."""
+        """Show how many processes were recorded as ended."""
         count = f"{result} process{'' if result == 1 else 'es'}"
         self.done = f"{count} recorded as ended. Their runs continue on other workers."
         return super().after(request, result, **address)

@@ -1,5 +1,6 @@
-"""Layout of an agent's graph for an SVG (after Sugiyama, without the crossing step). Pure: no Django, no I/O.
-Layers by longest path from the start; edges that skip layers swing out to the right so that they cross no box."""
+"""Layout of an agent's graph for an SVG (after Sugiyama, without the crossing step).
+Pure: no Django, no I/O. Layers are by longest path from the start. Edges that skip layers swing out to the right, so
+that they cross no box."""
 
 from __future__ import annotations
 
@@ -10,13 +11,13 @@ from itertools import pairwise
 
 WIDTH, HEIGHT, GAP, LAYER = 164, 34, 20, 62
 MARGIN, SWING = 6, 18
-# A loop's path may have thousands of steps; the spoken description is cut here.
+# The path of a loop may have thousands of steps. The description for screen readers is cut here.
 STEPS_TOLD = 30
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A node. `status`: idle, done, now, bad. `count`: visits of the run."""
+    """A node. `status` is idle, done, now or bad; `count` is the number of visits by the run."""
 
     name: str
     title: str
@@ -51,7 +52,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """The whole picture in its own units. `walk` describes the path for screen readers."""
+    """The whole drawing in its own units. `walk` describes the path for screen readers."""
 
     width: int
     height: int
@@ -69,7 +70,8 @@ def draw(
     now: str = "",
     now_status: str = "now",
 ) -> Drawing:
-    """Draw the graph `nodes` (name → successors) with a run's `path` of visited nodes; it is at `now`."""
+    """Return a drawing of the graph `nodes` (name → successors) with a run's `path` of visited nodes.
+    The run is at `now`."""
     layers = _layers(nodes, start)
     depth = {name: level for level, names in enumerate(layers) for name in names}
     widest = max((len(names) for names in layers), default=1)
@@ -102,10 +104,10 @@ def draw(
 
 
 def _layers(nodes: Mapping[str, Sequence[str]], start: str) -> list[list[str]]:
-    """Return nodes by longest distance from the start without back edges; unreachable ones last."""
+    """Return nodes by longest distance from the start without back edges. Unreachable nodes come last."""
     back = _back_edges(nodes, start)
     depth: dict[str, int] = {start: 0} if start in nodes else {}
-    for _ in nodes:  # without cycles, one relaxation per node is enough
+    for _ in nodes:  # without cycles, relaxing as often as there are nodes is enough
         moved = False
         for name, targets in nodes.items():
             for target in targets:
@@ -124,7 +126,8 @@ def _layers(nodes: Mapping[str, Sequence[str]], start: str) -> list[list[str]]:
 
 
 def _back_edges(nodes: Mapping[str, Sequence[str]], start: str) -> set[tuple[str, str]]:
-    """Return edges to a node that is still being explored, which close a cycle. Depth first, iterative."""
+    """Return edges to nodes that are still being explored, which close cycles.
+    Iterative depth-first search."""
     back: set[tuple[str, str]] = set()
     state: dict[str, str] = {}
     for root in [start, *nodes]:

@@ -1,4 +1,4 @@
-"""The page for injecting context into a stopped run: its state, the patch's preview, and the action."""
+"""The page for injecting context into a stopped run. It shows the state and a preview of the patch."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _read(form: Sent) -> _Form:
 
 
 def _document(text: str) -> Any:
-    """Return the typed patch. Raises InvalidInput."""
+    """Return the patch that was typed. Raises InvalidInput."""
     try:
         return strict_json.loads(text.encode("utf-8", "replace"))
     except strict_json.MalformedJSON as error:

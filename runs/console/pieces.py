@@ -1,5 +1,5 @@
 """HTML of the repeated parts of a run's page: effects, events, messages, bars.
-Django's templates take 200 µs for each. Everything from outside goes through `visible` or `escape`."""
+Django's templates would take 200 µs for each. All text from outside is passed through `visible` or `escape`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from runs.story import Effect, EventLine, findings
 from runs.story.scale import Placed
 from runs.story.transcript import TranscriptMessage
 
-# For each status of an effect: chip and tone, note and tone.
+# For each status of an effect: the chip's text and tone, the note and its tone.
 STANDINGS: dict[str, tuple[str, str, str, str]] = {
     "held": ("held", "wait", "Waiting for approval. Not sent.", "muted"),
     "cleared": ("approved", "ok", "Approved. About to be sent.", "muted"),
@@ -50,7 +50,7 @@ STANDINGS: dict[str, tuple[str, str, str, str]] = {
 _CLASSES = {"idempotent_with_key": "idempotent", "unsafe_on_replay": "not repeatable", "": "never sent"}
 
 
-# Returns the URL of an event's whole payload, by its number.
+# Returns the URL of an event's whole payload, given its number.
 Downloads = Callable[[int], str]
 
 
@@ -59,7 +59,7 @@ def _nowhere(seq: int) -> str:
 
 
 def effect(e: Effect, tools: dict[str, Any], downloads: Downloads = _nowhere, span: str = "") -> SafeString:
-    """Draw an effect of any status. `span` is HTML that names its span."""
+    """Return an effect of any status as HTML. `span` is HTML with the id of its span."""
     chip, tone, note, note_tone = STANDINGS.get(e.status, (e.status, "", "", ""))
     is_answered = e.result is not None
     if e.contradicted and e.status == "settled_not":
@@ -116,7 +116,7 @@ def _sentence(html: str) -> str:
 
 
 def span_link(run: Run, span: str) -> SafeString:
-    """Return a span's id, which leads to the trace viewer of the settings."""
+    """Return a span's id as HTML, with a link to the trace viewer if the settings have one."""
     url = viewer_url(settings.DURABLEAGENTS.trace_url, run.trace_id, span)
     code = format_html("<code>{}</code>", span)
     return format_html('<a href="{}" rel="noreferrer">{}</a>', url, code) if url else code
@@ -150,7 +150,7 @@ def _plan(e: Effect) -> str:
 
 
 def event(line: EventLine, downloads: Downloads = _nowhere) -> SafeString:
-    """Draw a line of the journal. A damaged one shows nothing of its kind."""
+    """Return a line of the journal as HTML. For a damaged event, nothing specific to its kind is shown."""
     kind = escape(line.kind) if line.is_known else datum(line.kind)
     says = f'<b class="bad">damaged: {visible(line.damage)}</b>' if line.damage else phrase(line)
     slot = f" · slot {visible(line.slot)}" if line.slot else ""
@@ -169,7 +169,7 @@ def event(line: EventLine, downloads: Downloads = _nowhere) -> SafeString:
 
 
 def thing_said(message: TranscriptMessage, downloads: Downloads = _nowhere) -> SafeString:
-    """Draw one message of a conversation."""
+    """Return one message of a conversation as HTML."""
     who = '<span class="chip hold">agent</span>' if message.role == "agent" else f"<b>{escape(message.role)}</b>"
     title = f"<span>{visible(message.title)}</span>" if message.title else ""
     tool = f"<code>{visible(message.tool)}</code>" if message.tool else ""
@@ -189,7 +189,8 @@ def thing_said(message: TranscriptMessage, downloads: Downloads = _nowhere) -> S
 
 
 def track(p: Placed, *, has_seam: bool = False, point: str = "") -> SafeString:
-    """Draw the bars of a timeline row, with a point for a moment, or a seam for a lost worker."""
+    """Return the bars of a timeline row as HTML.
+    A row without duration has a point, and a lost worker a seam."""
     bars = "".join(
         f'<rect class="bar {bar.tone}" x="{bar.x}" y="1" width="{bar.width}" height="14" rx="3"'
         f"{_HATCHED if bar.tone == 'wait' else ''}/>"

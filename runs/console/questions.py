@@ -17,7 +17,7 @@ from runs.story import EventLine
 
 @dataclass
 class Wrong:
-    """A refused answer: what was sent, and why it was refused."""
+    """A refused answer: what was sent, and the reason."""
 
     wait_id: UUID
     data: Mapping[str, Any]
@@ -27,7 +27,8 @@ class Wrong:
 
 @dataclass
 class Question:
-    """One question as a form. Field names have the question's prefix, so that a page may hold several."""
+    """A question as a form.
+    Field names have the question's prefix, so that a page may hold several questions."""
 
     wait: Wait
     may: bool
@@ -41,7 +42,7 @@ class Question:
 
     @property
     def fields(self) -> list[Bound]:
-        """Return the fields without their group: the question's title is shown above."""
+        """Return the fields without their group, because the question's title is shown above them."""
         roots = self.form.roots if self.form else []
         return [inner for root in roots for inner in root.children or [root]]
 
@@ -54,7 +55,7 @@ class Question:
 
     @property
     def key(self) -> str:
-        """Return its id on the page, also after it is closed."""
+        """Return the question's id on the page. It is the same after the question is closed."""
         return key_of(self.wait.slot, self.wait.n)
 
 
@@ -68,7 +69,8 @@ def open_questions(
     wrong: Wrong | None = None,
     put: Callable[[Wait], EventLine | None] = lambda wait: None,
 ) -> list[Question]:
-    """Return a run's open questions, with forms for roles that may answer. `put` returns the event that asked."""
+    """Return a run's open questions, with forms for roles that may answer.
+    `put` returns the event that opened a wait."""
     questions = []
     for wait in waits:
         if wait.kind == Wait.Kind.INPUT:
@@ -76,7 +78,7 @@ def open_questions(
             try:
                 questions.append(_question(wait, held, ours, put(wait)))
             except (AttributeError, KeyError, TypeError, ValueError):
-                # A changed row makes no form, but the run's page must still show.
+                # No form can be made from a changed row, but the run's page must still show.
                 questions.append(Question(wait, may=False, is_damaged=True))
     return questions
 
@@ -89,7 +91,8 @@ def _question(wait: Wait, held: frozenset[str], wrong: Wrong | None, put: EventL
     elif question.may:
         question.form = _form(wait, schema)
     if question.form is not None and len(question.form.values) >= MAX_FIELDS and put is not None:
-        return _question(wait, held, wrong, None)  # a cut form has the order in which the answer is read
+        # a form with the maximum of fields has the order in which the answer is read
+        return _question(wait, held, wrong, None)
     return question
 
 
@@ -109,7 +112,8 @@ def _name(wait: Wait) -> str:
 
 def _schema(wait: Wait, put: EventLine | None = None) -> dict[str, Any]:
     """Return the answer's schema under its prefixed name.
-    The journal keeps the author's order of fields, which jsonb doesn't: if both are equal, the journal's is used."""
+    If the schema in the journal is equal, it is used, because the journal keeps the author's order of fields, and jsonb
+    doesn't."""
     schema = dict(wait.detail["schema"])
     recorded = put.get("schema") if put is not None else None
     schema = dict(recorded) if recorded == schema else schema

@@ -1,4 +1,4 @@
-"""The data of the open tab of a run's page, read in a fixed number of queries."""
+"""The data for the open tab of a run's page, read in a fixed number of queries."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SAID_SHOWN = 200
 POINTS_SHOWN = 25
 CHILDREN_SHOWN = 20
 ACTS_SHOWN = 100
-# Status of the current node in the graph, by the reason for the run's status.
+# The status of the current node in the graph, by the reason for the run's status.
 _NODE_STATUS = {
     **dict.fromkeys(("driven", "queued", "pausing", "cancelling", "undoing"), "run"),
     **dict.fromkeys(("behind_key", "not_due", "paused", "budget", "cancelled", "halted"), "hold"),
@@ -58,7 +58,7 @@ _NODE_STATUS = {
 
 
 class StoredPoint(NamedTuple):
-    """A checkpoint with the head of its stored state, and that state's full size."""
+    """A checkpoint with the beginning of its stored state, and that state's full size."""
 
     run_id: UUID
     seq: int
@@ -72,7 +72,8 @@ class StoredPoint(NamedTuple):
 
 @dataclass
 class Point:
-    """One checkpoint, with its state as plain data (its head if it is large) and the changes to the one before."""
+    """A checkpoint with its state as plain data, and the changes since the one before.
+    A large state is cut."""
 
     row: StoredPoint
     before: StoredPoint | None
@@ -101,7 +102,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class PeopleRow:
-    """One line of the tab on people: a gate, an override record, or an answer to a question."""
+    """One line of the tab on people: an approval gate, an override record, or an answer to a question."""
 
     kind: str
     at: datetime
@@ -113,7 +114,8 @@ class PeopleRow:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A page of a long list, counted from its newest end. `older` and `newer` are page numbers, 0 for none."""
+    """A page of a long list, counted from its newest end.
+    `older` and `newer` are page numbers; 0 means none."""
 
     items: list[Any]
     older: int = 0
@@ -123,7 +125,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class PageScope:
-    """The tab and the pages of long lists that a reader sees. `is_opened`: not just a refresh."""
+    """The tab and the pages of long lists that a reader sees. `is_opened` is false for a mere refresh."""
 
     tab: str = "timeline"
     rows: int = 1
@@ -146,7 +148,7 @@ class PageScope:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """A settled case of this run, for a reader who is still writing about it."""
+    """A case of this run that was settled while a reader is still writing about it."""
 
     key: str
     verb: str
@@ -156,7 +158,7 @@ class Closed:
 
 @dataclass
 class Dossier:
-    """One run, as of `head.seq`."""
+    """The data about a run, as of `head.seq`."""
 
     run: Run
     head: Head
@@ -197,7 +199,7 @@ class Dossier:
 
     @property
     def copies(self) -> list[Fact]:
-        """Return the events of the forks and restarts that the viewer may see."""
+        """Return the events about those forks and restarts that the viewer may see."""
         made = self.story.forks
         if not made or viewer().sees_all:
             return made
@@ -226,7 +228,8 @@ class Dossier:
 
     @property
     def case(self) -> Reason | None:
-        """Return the reason by its state and waits, also while it is halted or nobody drives it; None if damaged."""
+        """Return the reason by state and waits, even while the run is halted or not driven.
+        None if its data are damaged."""
         return None if self.is_headless else reason_by_state(self.facts)
 
     @property
@@ -243,7 +246,8 @@ class Dossier:
 
     @property
     def name(self) -> str:
-        """Return the tab's title, starting with the run's subject, because an agent has many runs."""
+        """Return the title of the browser's tab.
+        It starts with the run's subject, because an agent has many runs."""
         about = "".join(piece.text for piece in line_pieces(self.about)) if self.about else ""
         return f"{about} · {self.run.agent}" if about else f"{self.run.agent} {str(self.run.id)[-8:]}"
 
@@ -262,16 +266,17 @@ class Dossier:
 
     @cached_property
     def tools(self) -> dict[str, ToolCard]:
-        """Return the agent's tools by name, for titles and systems; empty without this version."""
+        """Return the agent's tools by name, for their titles and systems.
+        {} if this process lacks the version."""
         return cards_of(self.agent)
 
     def scale(self, *, is_true: bool = False) -> Scale | None:
-        """Return the timeline, with long gaps shortened unless `is_true`."""
+        """Return the timeline. Long gaps are shortened unless `is_true`."""
         return place(self.story.timeline, self.now, is_true=is_true)
 
     @cached_property
     def lane(self) -> Window:
-        """Return a page of effects, newest last, with external ids that only a settled call's result tells."""
+        """Return a page of effects, newest last. External ids are added that only settled results contain."""
         lane = self.story.effects
         for effect in lane.shown:
             card = self.tools.get(effect.tool)
@@ -282,7 +287,7 @@ class Dossier:
 
     @property
     def closed(self) -> list[Closed]:
-        """Return the latest settled cases, for pages with a half-written form about one."""
+        """Return the latest settled cases, for pages on which a form about one may be half filled in."""
         cases: list[Closed] = []
         for line in reversed(self.story.closed):
             if line.kind == "InputAnswered":
@@ -297,7 +302,7 @@ class Dossier:
         return latest(self.story.talks, SAID_SHOWN, self.opened)
 
     def put(self, wait: Wait) -> EventLine | None:
-        """Return the event that asked a question."""
+        """Return the event that opened a question's wait."""
         seq = self.question_seqs.get((wait.slot, wait.n), 0)
         return self.opened([seq]).get(seq) if seq else None
 
@@ -315,7 +320,7 @@ class Dossier:
 
     @property
     def case_key(self) -> str:
-        """Return the unknown outcome's id on the page, also after it is settled."""
+        """Return the unknown outcome's id on the page. It is the same after the outcome is settled."""
         return f"reconcile {self.wait.slot} {self.wait.attempt}" if self.wait is not None else ""
 
     @property
@@ -328,7 +333,7 @@ class Dossier:
 
     @property
     def drawing(self) -> Drawing | None:
-        """Return the agent's graph with this run's path; without the agent's code only the path."""
+        """Return the agent's graph with this run's path. Without the agent's code it has only the path."""
         path = self.story.path
         if self.agent is not None:
             nodes = {node.name: node.edges for node in self.agent.nodes.values()}
@@ -343,7 +348,7 @@ class Dossier:
 
     @property
     def unknown(self) -> Effect | None:
-        """Return the call that a person has to settle, from its wait if the journal doesn't show it."""
+        """Return the call that a person must settle. If the journal doesn't show it, it is made from the wait."""
         wait = self.wait
         if wait is None or wait.kind != Wait.Kind.RECONCILE:
             return None
@@ -353,7 +358,7 @@ class Dossier:
 
     @cached_property
     def checkpoints(self) -> Window:
-        """Return checkpoints, newest first, with changes. `older` is the seq before which the next page begins."""
+        """Return checkpoints with changes, newest first. `older` is the seq before which the next page begins."""
         head = Substr("state", 1, MAX_STORED_HEAD, output_field=BinaryField())
         older_rows = Checkpoint.objects.filter(run_id=self.run.id).order_by("-seq")
         older_rows = older_rows.annotate(head=head, stored=Length("state"))
@@ -367,7 +372,7 @@ class Dossier:
 
     @property
     def child_states(self) -> list[tuple[str, str, int]]:
-        """Return how many child runs are in each state: filter, label, number."""
+        """Return the number of child runs in each state: filter, label, number."""
         found = families.states(self.head)
         counted = ((key, label, sum(found.get(state, 0) for state in of)) for key, (label, of) in GROUPS.items())
         return [(key, label, number) for key, label, number in counted if number]
@@ -382,7 +387,7 @@ class Dossier:
 
     @cached_property
     def acts(self) -> Window:
-        """Return a page of what people were asked and did, by time. A gate includes its decision."""
+        """Return a page of requests to people and their actions, by time. A gate includes its decision."""
         most = self.sight.acts * ACTS_SHOWN
         acts_ = [PeopleRow("gate", gate.at, gate=gate) for gate in self.story.gates]
         records = OverrideRecord.objects.filter(run_id=self.run.id).order_by("-id")[: most + 1]
@@ -393,7 +398,8 @@ class Dossier:
             for line in self.story.answers
         ]
         acts_.sort(key=lambda act: act.at)
-        # One more of each kind was read than this page holds, so the page is right, and so is whether there is more.
+        # One more row of each kind was read than fits on this page, so that both the page and whether there are more
+        # are right.
         end = max(len(acts_) - most + ACTS_SHOWN, 0)
         start = max(end - ACTS_SHOWN, 0)
         return Window(acts_[start:end], self.sight.acts + 1 if start > 0 else 0, self.sight.acts - 1)
@@ -405,12 +411,12 @@ class Dossier:
 
     @property
     def agent_links(self) -> list[tuple[str, str]]:
-        """Return the links that features add at the run's agent."""
+        """Return the links that features add next to the run's agent."""
         return list(features.parts_of_all(lambda each: each.run_agent_links))
 
     @property
     def doubts(self) -> list[tuple[int, str]]:
-        """Return events shown here that can't be trusted: where, and why."""
+        """Return which events on this page can't be trusted, and why."""
         if self.sight.tab == "journal":
             self.journal  # noqa: B018  read before it is drawn
         return self.drawn.doubts
@@ -427,7 +433,7 @@ class Dossier:
 
 
 def gather(run_id: UUID, page_scope: PageScope = PageScope()) -> Dossier:
-    """Read what a page shows of one run. Raises NotFound."""
+    """Read the data that a page shows about a run. Raises NotFound."""
     around = families.around(run_id, most=CHILDREN_SHOWN)
     if around is None:
         raise NotFound("run", run_id)
@@ -441,22 +447,23 @@ def gather(run_id: UUID, page_scope: PageScope = PageScope()) -> Dossier:
         question_seqs: dict[tuple[str | None, Any], int] = {
             place: seq for wait in waits if (seq := fold.questions.get(place := (wait.slot, wait.n)))
         }
-    # The head is read after the events, and the run's row before them: see `as_of`.
+    # The run's row is read before the events, and the head after them: see `as_of`.
     heads = families.heads([*around.ids, *([around.parent.pk] if around.parent else [])])
     head = heads.get(run_id)
     is_headless, head = head is None, head or Head.standing_in(run_id)
     last = story.last.seq if story.last is not None else 0
-    # Events written in between are found; missing ones were cut off, because event and head are one transaction.
+    # Events written in between are found. If events are missing, they were cut off, because event and head are written
+    # in one transaction.
     cut = head.seq - last if head.seq > last and not Event.objects.filter(run_id=run_id, seq=head.seq).exists() else 0
     if story.last is not None:
         head.seq = last
     facts = facts_of([run], {} if is_headless else {run_id: head}, {run_id: waits})[run_id]
     hidden = ERASED if run.erased_at else None if seen.readable({run_id: run.creator}) else HIDDEN
-    drawn = drawn if hidden is None else Drawn()  # the cache is for viewers who may read payloads
+    drawn = drawn if hidden is None else Drawn()  # only viewers who may read payloads use the cache
     if hidden is ERASED:
         folded.undraw(run_id)
     opened, agent = folded.Opened(run_id, drawn, hidden=hidden, is_head=True), agent_here(run.graph_id)
-    # Looked up now, so that what the cache drops meanwhile is still drawn.
+    # Look these up now, so that HTML which the cache drops meanwhile can still be used.
     lane = {
         effect.face: html
         for effect in story.effects.shown

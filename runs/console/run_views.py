@@ -1,4 +1,4 @@
-"""Pages of runs, and the actions on them. A view parses, calls one service, and renders."""
+"""Pages of runs, and the actions on them. Each view parses, calls one service, and renders."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ from runs.services.settling.senders import has_hook
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """The panel of an unknown outcome. `is_for_two`: it takes two people; `is_own`: the first proposal is the reader's.
-    `can_ask`: the upstream can be queried; `is_read`: the reader may read payloads; `link`: the call in the other
-    system."""
+    """The panel of an unknown outcome.
+    `is_for_two`: two people are needed; `is_own`: the first proposal is the reader's; `can_ask`: the upstream can be
+    queried; `is_read`: the reader may read payloads; `link`: the call in the other system."""
 
     heard: Heard
     is_for_two: bool
@@ -67,7 +67,7 @@ class Panel:
 
     @property
     def receipt(self) -> Any:
-        """Return the proposal's receipt, as far as the reader may see it."""
+        """Return the proposal's receipt, if the reader may see it."""
         return self._shown(None if self.said is None else self.said.receipt)
 
     @property
@@ -76,7 +76,7 @@ class Panel:
 
     @property
     def can_agree(self) -> bool:
-        """Return whether the reader could confirm the proposal; they must be able to read it."""
+        """Return whether the reader could confirm the proposal, which they must be able to read."""
         return self.said is not None and self.said.is_open and not self.is_own and self.is_read and self.counts
 
     def _shown(self, value: Any) -> Any:
@@ -84,7 +84,7 @@ class Panel:
 
 
 def panel_of(dossier: Dossier, person: int | None) -> Panel | None:
-    """Return the panel; None if no outcome of the run is unknown."""
+    """Return the panel; None if the run has no unknown outcome."""
     wait = dossier.wait
     if wait is None or wait.kind != Wait.Kind.RECONCILE:
         return None
@@ -116,7 +116,7 @@ class RunsPage(SharedPage):
         filters, misread, search = run_list.Filters.of(query), None, features.only(lambda each: each.search)
         try:
             cards, more = run_list.page(filters)
-        except BadSearch as error:  # nothing is searched, and what was typed stays
+        except BadSearch as error:  # The search fails, but what was typed stays in the form.
             misread, cards, more = error, [], ""
         names = list(dict.fromkeys(agent.name for agent in registry.agents()))
         counted = run_list.Numbers({}) if misread else run_list.counts(tally, filters)
@@ -145,7 +145,7 @@ def _number(request: HttpRequest, name: str) -> int | None:
 
 
 class RunPage(FormPage):
-    """One run: current activity, history, and available actions."""
+    """A run: its current activity, history, and available actions."""
 
     template = "runs/run.html"
     section = "runs"
@@ -161,7 +161,7 @@ class RunPage(FormPage):
     ) -> HttpResponse:
         sight = sight_of(request)
         if refused is not None and refused.act == authority.MODELS:
-            sight = replace(sight, tab="transcript")  # where its form is
+            sight = replace(sight, tab="transcript")  # the tab that has the form
         dossier = gather(run_id, sight)
         context: dict[str, Any] = {
             "d": dossier,
@@ -216,14 +216,14 @@ def sight_of(request: HttpRequest) -> PageScope:
 
 
 class RunAct(Act, RunPage):
-    """An act of an operator on a run, by a form of its page."""
+    """An operator's action on a run, by a form on its page."""
 
     allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR})
     page, has_own_page = "run", True
 
 
 class Steering(RunAct):
-    """An act for those whom the run's authority names, which is checked before the form."""
+    """An action for those whom the run's authority allows it, which is checked before the form."""
 
     @property
     def by(self) -> Actor:
@@ -247,7 +247,7 @@ class Budgets(Steering):
         raising.set_budget(address["run_id"], body.budget, by=by, justification=body.justification, seen=body.if_caps)
 
     def after(self, request: HttpRequest, result: Any, **address: Any) -> HttpResponse:
-        """Say also if the run still needs more."""
+        """Show a message, also about whether the run still needs more."""
         waits = Wait.objects.filter(run=address["run_id"], kind=Wait.Kind.BUDGET, resolved_at__isnull=True)
         if (asked := spending.exceeded(waits)) is None:
             return super().after(request, result, **address)
@@ -261,13 +261,14 @@ class Models(RunAct):
     service, body, reads, takes_fields = staticmethod(thinking.move), ModelsBody, {"models": str.split}, True
 
     def after(self, request: HttpRequest, result: Any, **address: Any) -> HttpResponse:
-        """Show the tab with the form."""
+        """Redirect to the tab with the form."""
         messages.success(request, self.done, extra_tags="ok")
         return redirect(f"{reverse('run', kwargs=address)}?tab=transcript")
 
 
 class Answers(RunPage):
-    """Answering a question of a run. Authorization comes before errors of the form."""
+    """Answers a question of a run.
+    Authorization is checked before the form, so that its errors come second."""
 
     allowed: ClassVar[frozenset[str]] = EVERYONE
     http_method_names = ["post"]
@@ -290,7 +291,7 @@ class Answers(RunPage):
 
 
 def _answer(wait: Wait, form: Sent, data: QueryDict) -> AnswerBody:
-    """Return the answer and its reason. Raises InvalidInput, TooLarge, RecordDamaged."""
+    """Return the answer and the justification. Raises InvalidInput, TooLarge, RecordDamaged."""
     form.check(data)
     found = {"answer": answer_of(wait, data), "justification": form.texts.get("justification", "")}
     if problems := unstorable(found):
@@ -299,7 +300,7 @@ def _answer(wait: Wait, form: Sent, data: QueryDict) -> AnswerBody:
 
 
 class Messages(RunPage):
-    """Sending a message. The form has an id, so that sending it twice is one message."""
+    """Sends a message. The form has an id, so that sending it twice yields one message."""
 
     allowed: ClassVar[frozenset[str]] = frozenset(SENDERS)
     http_method_names = ["post"]
@@ -344,7 +345,7 @@ class ViewPage(Page):
 
 
 class ReconcilePage(SharedPage):
-    """Unknown outcomes, other stops for operators, and used-up budgets; or all calls without a known outcome."""
+    """Unknown outcomes, other stops for operators, exhausted budgets; or all calls with unknown outcome."""
 
     template = "runs/reconcile.html"
     section = "reconcile"
@@ -367,7 +368,7 @@ class ReconcilePage(SharedPage):
 
 
 def _open_effects(query: QueryDict) -> dict[str, Any]:
-    """Return what the page shows of calls without a known outcome."""
+    """Return the page's data on calls without a known outcome."""
     texts = {name: query.get(name, "").replace("\x00", "")[:200] for name in ("tool", "agent", "status")}
     if texts["status"] not in STATUSES:
         texts["status"] = ""

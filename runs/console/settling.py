@@ -39,12 +39,12 @@ AGREE, TAKE_BACK, ASK = "agree", "take_back", "ask_upstream"
 
 
 class Reconciliations(RunAct):
-    """A verdict on a call; where two people settle it, the first or second proposal."""
+    """A verdict on a call. If two people must settle it, this is the first or the second proposal."""
 
     act, done = "reconcile", "Outcome recorded."
 
     def name_form(self, form: Sent, **address: Any) -> str:
-        """Name the form of the second person, who agrees, or of the first."""
+        """Return the name of the form: that of the second person, who agrees, or that of the first."""
         return AGREE if form.texts.get("agrees_with") else self.act
 
     def perform(self, form: Sent, by: Actor, **address: Any) -> Any:
@@ -60,7 +60,7 @@ class Reconciliations(RunAct):
         return reconciling.reconcile(address["run_id"], by=by, **given)
 
     def after(self, request: HttpRequest, result: Any, **address: Any) -> HttpResponse:
-        """Say whether a second person has to confirm it."""
+        """Show a message that says whether a second person has to confirm the verdict."""
         if result is None:
             return super().after(request, result, **address)
         messages.success(request, "Proposal recorded. A second operator has to confirm it.", extra_tags="hold")
@@ -68,7 +68,7 @@ class Reconciliations(RunAct):
 
 
 class SimilarPage(Page):
-    """Verdicts on earlier calls like the one with the unknown outcome."""
+    """Verdicts on earlier calls that are similar to the one with the unknown outcome."""
 
     template = "runs/similar.html"
     section = "reconcile"

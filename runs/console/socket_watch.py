@@ -1,5 +1,6 @@
-"""Checks of all open sockets together: whether they may stay open, and which runs their viewers may see.
-In threads of its own, because asgiref's single one would make a thousand pages wait for each other."""
+"""Checks all open sockets together: whether they may stay open, and which runs they may show.
+The checks have threads of their own, because asgiref has a single one, in which a thousand pages would wait for each
+other."""
 
 from __future__ import annotations
 
@@ -31,17 +32,17 @@ from runs.journal.notify import Ring, mark_of
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 _READS = RawSQL(READS.format(user='"auth_user"."id"'), [], output_field=BooleanField())
-# A session's result: its viewer, or as a close code why the socket may not be open.
+# The result for a session: its viewer, or a close code with the reason why the socket may not be open.
 Verdict = Viewer | int
 CHECK_SECONDS = 3.0
 SIGNED_OUT, NOT_ALLOWED = 4401, 4403
-BROKEN = 1011  # can't be checked; the page tries again
-SEES_OTHERWISE = 1012  # the page reconnects with its viewer's new access scope
+BROKEN = 1011  # the session can't be checked; the page tries again
+SEES_OTHERWISE = 1012  # the page reconnects, and gets its viewer's new access scope
 _THREADS = ThreadPoolExecutor(max_workers=2, thread_name_prefix="sockets")
 
 
 async def in_thread(act: Callable[..., T], *args: Any) -> T:
-    """Query the database in a thread of the sockets' own, and close its connection."""
+    """Run a database query in one of the sockets' own threads, and close its connection."""
     return await asyncio.get_running_loop().run_in_executor(_THREADS, _closing, act, *args)
 
 
@@ -54,7 +55,7 @@ def _closing(act: Callable[..., T], *args: Any) -> T:
 
 
 class Guard:
-    """Checks all sessions with open sockets every `CHECK_SECONDS`, and new ones as they come."""
+    """Checks all sessions with open sockets every `CHECK_SECONDS`, and new ones as they arrive."""
 
     def __init__(self, check: Callable[[Iterable[str | None]], dict[str | None, Verdict]]) -> None:
         self._check = check
@@ -64,7 +65,8 @@ class Guard:
         self._answers: asyncio.Task[None] | None = None
 
     async def verdict(self, key: str | None) -> Verdict:
-        """Return the session's viewer, or a close code. Requests that come meanwhile share a query."""
+        """Return the session's viewer, or a close code.
+        Requests that arrive while a query runs share the next one."""
         answer = asyncio.get_running_loop().create_future()
         self._pending.setdefault(key, set()).add(answer)
         if self._answers is None or self._answers.done():
@@ -72,7 +74,7 @@ class Guard:
         return await answer
 
     async def ended(self, key: str | None, who: Viewer) -> int:
-        """Return the close code when a session has ended, lost its roles, or its access scope changed."""
+        """Wait until the session ends, loses its roles, or gets another access scope. Returns the close code."""
         ending = asyncio.get_running_loop().create_future()
         self._ends.setdefault(key, {})[ending] = who
         if self._rounds is None or self._rounds.done():
@@ -109,7 +111,7 @@ class Guard:
                 answers = await in_thread(judged, list(self._ends), self._check)
             except Exception as error:
                 if is_transient(error):
-                    continue  # checked again as soon as the database is back
+                    continue  # they are checked again as soon as the database is available
                 raise
             for key, verdict in answers.items():
                 for each, who in self._ends.get(key, {}).items():
@@ -120,8 +122,8 @@ class Guard:
 def judged(
     keys: list[str | None], check: Callable[[Iterable[str | None]], dict[str | None, Verdict]]
 ) -> dict[str | None, Verdict]:
-    """Check all sessions together, or one by one after an error that isn't an outage.
-    A session that can't be checked is closed, and keeps no other open that has lost its role."""
+    """Check all sessions together; after an error that isn't an outage, one by one.
+    A session that can't be checked is closed, so that it doesn't keep others open that have lost their role."""
     try:
         return check(keys)
     except Exception as error:
@@ -141,7 +143,9 @@ def judged(
 
 
 def verdicts(keys: Iterable[str | None]) -> dict[str | None, Verdict]:
-    """Check sessions: signed in, same password, active, with a role; and their viewers. Four queries for any number."""
+    """Return the viewer, or a close code, for each session.
+    A session must be signed in with the current password, and its account active and with a role. Four queries for any
+    number of sessions."""
     answers: dict[str | None, Verdict] = dict.fromkeys(keys, SIGNED_OUT)
     stores = {store.row: store for key in answers if key for store in [_sessions().SessionStore(key)]}
     sessions = Session.objects.filter(pk__in=stores, expire_date__gt=timezone.now())
@@ -184,21 +188,22 @@ _OF = """
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """A run's creator and access tags, which never change."""
+    """A run's creator and access tags. They never change."""
 
     creator: int | None
     tags: frozenset[str]
 
 
 class Sighted:
-    """Cached owners of the runs that sent notifications."""
+    """Cache of the owners of runs that sent notifications."""
 
     def __init__(self, ask: Callable[[UUID], Owned | None]) -> None:
         self._ask = ask
         self._known: dict[str, Owned] = {}
 
     async def sees(self, who: Viewer, run_id: str) -> bool:
-        """Return whether a viewer is notified of a run. Unknown runs only notify viewers who see everything."""
+        """Return whether a viewer is notified of a run. Of unknown runs, only viewers who see everything are
+        notified."""
         if who.sees_all:
             return True
         owned = self._known.get(run_id)
@@ -223,14 +228,14 @@ sighted = Sighted(_owned)
 
 
 class OpenItems:
-    """An account's open items in runs it may not see; it is notified of nothing else in such a run."""
+    """An account's open items in runs that it may not see. It is notified of nothing else in these runs."""
 
     def __init__(self, person: int | None) -> None:
         self._person = person
         self._known: dict[str, Any] = {}
 
     async def have_moved(self, ring: Ring | None) -> bool:
-        """Return whether a notification changes the account's own items."""
+        """Return whether a notification is about a change of the account's own items."""
         if self._person is None:
             return ring is None
         is_own = ring is None or ring[0] == mark_of(self._person)

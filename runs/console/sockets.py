@@ -33,13 +33,13 @@ from runs.journal import notify
 from runs.journal.notify import hub
 from runs.overheard.ears import LiveSubscriptions
 
-# A page reloads at most twice a second. Those notified together share a rendering.
+# A page reloads at most twice a second. Pages that are notified together share a rendering.
 SECONDS = 0.5
 AT_ONCE = 16
 
 
 class Watcher:
-    """An open list: the newest time it was notified of, and whether it has taken that."""
+    """An open list with the time of the newest change it was notified of, and whether it processed it."""
 
     def __init__(self) -> None:
         self.newest = 0
@@ -59,7 +59,7 @@ class Watcher:
 
 
 class Pulse(notify.Subscription):
-    """Notifications of all runs as the time of the newest; 0 if some may have been missed."""
+    """Notifications of all runs, as the time of the newest one; 0 if some may have been missed."""
 
     def __init__(self) -> None:
         super().__init__(None)
@@ -76,7 +76,8 @@ class Pulse(notify.Subscription):
         self._filled.set()
 
     async def newest(self, known: int, *, may_wait: bool) -> int:
-        """Return the newest time, `known` if there is no news; waits for a notification if it may."""
+        """Return the newest time; `known` if there is no news.
+        With `may_wait`, it first waits for a notification."""
         if may_wait:
             await self._filled.wait()
         if not self._filled.is_set():
@@ -88,7 +89,8 @@ class Pulse(notify.Subscription):
 
 
 class Ticks:
-    """Notifies a process's open lists; subscribed while there are any."""
+    """Notifies the open lists of a process.
+    It is subscribed to notifications as long as there are any lists."""
 
     def __init__(self) -> None:
         self._watchers: set[Watcher] = set()
@@ -112,7 +114,7 @@ class Ticks:
     async def _run(self) -> None:
         at = 0
         async with notify.hub.hearing(Pulse()) as pulse:
-            pulse.reread()  # this may be a restart after an outage with missed notifications
+            pulse.reread()  # This may be a restart after an outage with missed notifications.
             while True:
                 at = await pulse.newest(at, may_wait=not self._behind(at))
                 for watcher in self._behind(at)[:AT_ONCE]:
@@ -136,7 +138,7 @@ ticks = Ticks()
 
 
 NO_SUCH_RUN = 4404
-POLICY_VIOLATION = 1008  # RFC 6455
+POLICY_VIOLATION = 1008  # close codes of RFC 6455
 MAX_MESSAGES_PER_SECOND = 50
 OWN_SECONDS = 1.0
 log = logging.getLogger(__name__)
@@ -144,11 +146,11 @@ ears = LiveSubscriptions(in_thread)
 
 
 class BrowserLeft(Exception):
-    """The browser has left: `disconnect` comes next."""
+    """The browser has left. `disconnect` is called next."""
 
 
 class LiveConsumer(AsyncWebsocketConsumer):
-    """Notifications of all runs, or of the one in the address."""
+    """Notifies of changes of all runs, or of the run in the address."""
 
     _tasks: list[asyncio.Task[None]]
     _who: Viewer
@@ -164,7 +166,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             verdict = await guard.verdict(key)
         except (DatabaseError, InterfaceError):
             verdict = BROKEN  # the page tries again
-        # Closing before accepting would hide the reason behind a plain 403.
+        # If the socket were closed before it is accepted, browsers would see a plain 403 instead of the reason.
         await self.accept()
         if isinstance(verdict, int):
             await self.close(verdict)
@@ -188,16 +190,16 @@ class LiveConsumer(AsyncWebsocketConsumer):
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        """Ignore messages, because pages send none; close a socket that sends more than 50 a second."""
+        """Ignore messages, because pages send none. A socket that sends more than 50 a second is closed."""
         if time.monotonic() >= self._window_ends:
             self._received, self._window_ends = 0, time.monotonic() + 1.0
         self._received += 1
         if self._received > MAX_MESSAGES_PER_SECOND and self._window_ends != math.inf:
-            self._window_ends = math.inf  # buffered messages don't close it again
+            self._window_ends = math.inf  # buffered messages must not close it again
             await self.close(POLICY_VIOLATION)
 
     async def _keep(self, part: Coroutine[Any, Any, None]) -> None:
-        """Run one half of the socket; if it fails, close the socket so that the page reconnects."""
+        """Run one half of the socket. If it fails, the socket is closed, so that the page reconnects."""
         try:
             await part
         except BrowserLeft:
@@ -237,7 +239,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
 
 class ListConsumer(LiveConsumer):
-    """For lists of runs: something changed, and the time from which on a page is up to date."""
+    """For lists of runs: sends the time that a page must have reached to be up to date, after each change."""
 
     async def _relay(self, run_id: UUID | None, seq: int) -> None:
         if not self._who.sees_all:
@@ -248,14 +250,14 @@ class ListConsumer(LiveConsumer):
                 await self._tick(at)
 
     async def _relay_own(self) -> None:
-        """Notify only of runs the viewer may see, and of their own items in others."""
+        """Notify only of runs that the viewer may see, and of the viewer's own items in others."""
         theirs = OpenItems(self._who.person)
         async with hub.subscribe(None, person=self._who.person) as rings:
             await theirs.have_moved(None)
             await self._tick(await in_thread(database_now))
             async for ring in rings:
                 if await theirs.have_moved(ring) or (ring and await sighted.sees(self._who, ring[0])):
-                    await asyncio.sleep(OWN_SECONDS)  # later notifications are included
+                    await asyncio.sleep(OWN_SECONDS)  # this notification includes later ones
                     await self._tick(await in_thread(database_now))
 
     async def _tick(self, at: int) -> None:
@@ -263,7 +265,8 @@ class ListConsumer(LiveConsumer):
 
 
 class NowhereConsumer(AsyncWebsocketConsumer):
-    """Any other address. Closing before accepting would hide the reason behind a plain 403."""
+    """Any other address.
+    If it were closed before it is accepted, browsers would see a plain 403 instead of the reason."""
 
     async def connect(self) -> None:
         await self.accept()
@@ -272,7 +275,7 @@ class NowhereConsumer(AsyncWebsocketConsumer):
 
 @contextmanager
 def _to_a_browser() -> Iterator[None]:
-    """Raises Left if the browser has left: ASGI servers raise OSError then."""
+    """Send to the browser. Raises BrowserLeft if it has left, in which case ASGI servers raise OSError."""
     try:
         yield
     except OSError:
@@ -280,12 +283,12 @@ def _to_a_browser() -> Iterator[None]:
 
 
 def session_key(scope: dict[str, Any]) -> str | None:
-    """Return the session key from the cookie, unchecked."""
+    """Return the session key from the cookie. It isn't checked."""
     for name, value in scope["headers"]:
         if name == b"cookie" and (key := parse_cookie(value.decode("latin-1")).get(settings.SESSION_COOKIE_NAME)):
             return (
                 None if "\x00" in key else str(key)
-            )  # keys are looked up together: one invalid cookie must not spoil the query
+            )  # keys are looked up together, so one invalid cookie must not break the query
     return None
 
 

@@ -1,5 +1,6 @@
-"""Marks of start forms: one mark starts one run, however often its form is sent.
-A mark is signed for one person and part of the page's address, so that Back and Reload show the same form."""
+"""Marks of start forms.
+One mark starts one run, however often its form is sent. A mark is signed for one person and is part of the page's
+address, so that Back and Reload show the same form."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from runs.services.idempotency import KeyInUse, KeyReused, answer_once, kept_ans
 
 
 class NotOurForm(InvalidInput):
-    """The form's mark was changed, so that a repeat couldn't be recognized."""
+    """The form's mark was changed, so that a repeated request couldn't be recognized."""
 
     def __init__(self, done: str = "started by it", look: str = "check the list of runs first") -> None:
         super().__init__(
@@ -28,7 +29,8 @@ class NotOurForm(InvalidInput):
 
 
 class FormUsed(DurableAgentsError):
-    """The form has started a run with other values; with the mark `further`, these may start another."""
+    """The form has already started a run with other values.
+    With the mark `further`, the new values may start another."""
 
     status, code, title = 409, "form-used", "This form has started a run"
 
@@ -53,7 +55,7 @@ def token_of(request: HttpRequest, mark: UUID) -> str:
 
 
 def mark_in(request: HttpRequest, token: str) -> UUID | None:
-    """Return the mark if it was given to this person, else None."""
+    """Return the mark if it was issued to this person, else None."""
     try:
         return UUID(_signer(request).unsign(token))
     except BadSignature:
@@ -71,12 +73,12 @@ def run_of(request: HttpRequest, mark: UUID) -> UUID | None:
 
 
 def start_once(request: HttpRequest, mark: UUID, body: Any, start: Callable[[], UUID]) -> tuple[UUID, bool]:
-    """Return the form's run, and whether it is new: a form sent twice starts one.
+    """Return the form's run, and whether it is new: a form that is sent twice starts one run.
     `body` is plain data. Raises FormUsed, FormInUse, and what `start` raises."""
     try:
         return do_once(request, mark, body, start)
     except KeyReused:
-        # A browser that goes back to the refusal sends all of this again.
+        # A browser that goes back to the refusal sends the same values again.
         further = _further(mark, body)
         if (run_id := run_of(request, further)) is not None:
             return run_id, False
@@ -84,7 +86,7 @@ def start_once(request: HttpRequest, mark: UUID, body: Any, start: Callable[[], 
 
 
 def do_once(request: HttpRequest, mark: UUID, body: Any, act: Callable[[], UUID]) -> tuple[UUID, bool]:
-    """Return the id of what `act` made, and whether it was made now or by an earlier sending.
+    """Return the id of the object that `act` made, and whether this request made it.
     Raises KeyReused if the values differ, FormInUse, and what `act` raises."""
     is_new = False
 
@@ -102,7 +104,7 @@ def do_once(request: HttpRequest, mark: UUID, body: Any, act: Callable[[], UUID]
 
 
 def _further(mark: UUID, body: Any) -> UUID:
-    """Return the mark for a used form's new values: the same for the same values."""
+    """Return a mark for a used form's new values. The same values always get the same mark."""
     return uuid5(mark, hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest())
 
 

@@ -1,4 +1,4 @@
-"""Starting a run from a form that the agent's input schema draws."""
+"""Starting a run from a form that is made from the agent's input schema."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _LOCAL = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2})?")
 
 
 class WhenForm(PartForm):
-    """Fields for business key and times."""
+    """Fields for the business key and times."""
 
     def __init__(self, *, data: Mapping[str, str] | None = None) -> None:
         super().__init__(data=data)
@@ -71,12 +71,12 @@ def extra_fields() -> dict[str, ExtraField]:
 
 
 def typed(texts: Mapping[str, str]) -> dict[str, str]:
-    """Return what was typed as the API takes it, without empty fields; times are UTC."""
+    """Return the typed values in the API's format, without empty fields. Times are in UTC."""
     found = {name: text for name in _LABELS if (text := texts.get(name, "").strip())}
     return {name: f"{text}Z" if name in _TIMES and _LOCAL.fullmatch(text) else text for name, text in found.items()}
 
 
-# Fields of the page's form other than the input.
+# Fields of the page's form that aren't part of the input.
 _EXTRA_FIELDS = {
     "agent": ExtraField(),
     "token": ExtraField(),
@@ -94,7 +94,7 @@ def _extra_fields(agent: Agent) -> dict[str, ExtraField]:
 
 @dataclass(frozen=True, slots=True)
 class _Filled:
-    """The content of a form: a sample, another run's input, or nothing. `token` names that run."""
+    """The initial content of a form: a sample, another run's input, or nothing. `token` names that run."""
 
     document: Any
     sample: int | None = None
@@ -103,7 +103,7 @@ class _Filled:
 
 
 class StartPage(Page):
-    """The form, prefilled from a sample; a POST starts the run. A used form names its run."""
+    """The start form, prefilled from a sample. A POST starts the run. A form that was used names its run."""
 
     allowed: ClassVar[frozenset[str]] = frozenset({INTEGRATOR, OPERATOR})
     template = "runs/start.html"
@@ -177,7 +177,8 @@ class StartPage(Page):
         error: DurableAgentsError,
         typed: dict[str, Any],
     ) -> HttpResponse:
-        """Render the form again, under its mark if that is unused, else with the run it has started."""
+        """Render the form again. If its mark is unused it keeps it; otherwise the page names the run that was
+        started."""
         run_id = marks.run_of(request, mark) if mark is not None else None
         if mark is None or run_id is None:
             return self._show(request, agent, form, mark or marks.new_mark(), filled, error=error, **typed)
@@ -203,7 +204,7 @@ class StartPage(Page):
         return {"used": used, "another": f"{reverse('start')}?{urlencode(another)}"}
 
     def _filled(self, request: HttpRequest, agent: Agent, sample: str | None, token: str) -> _Filled:
-        """Return the form's content: as the address says, else the first sample."""
+        """Return the form's initial content as requested by the address, or the first sample."""
         like = self._like(request, agent, token)
         chosen = ("0" if agent.samples and like is None else "") if sample is None else sample
         n = int(chosen) if re.fullmatch("[0-9]{1,6}", chosen) else None
@@ -212,7 +213,7 @@ class StartPage(Page):
         return _Filled(like.story.input if like is not None and like.is_read else {}, None, like, token)
 
     def _like(self, request: HttpRequest, agent: Agent, token: str) -> Dossier | None:
-        """Return the run to copy, if this person's form started it for this agent."""
+        """Return the run to copy, if it was started by this person's form for this agent."""
         mark = marks.mark_in(request, token)
         run_id = marks.run_of(request, mark) if mark is not None else None
         found = gather(run_id) if run_id is not None else None
@@ -227,7 +228,7 @@ def _address(request: HttpRequest, **more: str) -> str:
 
 
 def _requested_start(agent: Agent, document: dict[str, Any], texts: Mapping[str, str]) -> StartBody:
-    """Return the requested start as the API takes it. Raises InvalidInput."""
+    """Return the requested start in the API's format. Raises InvalidInput."""
     found = {
         "agent": agent.graph_id,
         "input": document,

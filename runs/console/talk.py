@@ -19,7 +19,7 @@ from runs.services.messages.sending import MessageDetail, told_of
 
 
 class Outcome(NamedTuple):
-    """A chip's tone and words."""
+    """The tone and text of an outcome's chip."""
 
     tone: str
     words: str
@@ -35,7 +35,7 @@ OUTCOMES = {
 
 
 def outcome_of(name: str) -> Outcome:
-    """Return an outcome's chip; a damaged row may have an unknown one."""
+    """Return the chip of an outcome. A damaged row may have an unknown outcome."""
     return OUTCOMES.get(name, Outcome("bad", name))
 
 
@@ -46,7 +46,7 @@ _EXTRA_FIELDS = {"sent_id": ExtraField()}
 
 @dataclass(frozen=True)
 class NotSent:
-    """A refused message: what was typed, and why."""
+    """A refused message: what was typed, and the reason."""
 
     name: str
     data: Mapping[str, Any]
@@ -55,7 +55,8 @@ class NotSent:
 
 @dataclass
 class Asking:
-    """One message as a form. Field names have the message's prefix, so that a page may hold several."""
+    """A message as a form.
+    Field names have the message's prefix, so that a page may hold several messages."""
 
     declared: Declared
     form: SchemaForm
@@ -74,7 +75,7 @@ class Asking:
 
 @dataclass
 class Talk:
-    """The panel; false if there is nothing to show."""
+    """The panel of messages and views. It is false if there is nothing to show."""
 
     told: list[MessageDetail] = field(default_factory=list)
     more: int = 0
@@ -93,7 +94,7 @@ class Talk:
 def talk_of(
     run: Run, agent: Agent | None, held: Collection[str], wrong: NotSent | None = None, *, hidden: Hidden | None = None
 ) -> Talk:
-    """Return what these roles may see and send, with `hidden`, if given, instead of payloads."""
+    """Return what these roles may see and send. If `hidden` is given, it replaces payloads."""
     total = Message.objects.filter(run=run).count() if agent is None or agent.messages else 0
     rows = list(Message.objects.filter(run=run).order_by("-n")[:MAX_SHOWN]) if total else []
     may = run.state not in ENDED and bool({*SENDERS} & {*held})

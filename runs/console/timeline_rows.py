@@ -1,4 +1,5 @@
-"""Timeline rows as HTML, one entry for each kind; not templates, because there are hundreds."""
+"""Timeline rows as HTML, with one function for each kind of row.
+They aren't templates, because a page has hundreds."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from runs.story.scale import Placed
 
 
 def timeline_row(p: Placed, d: Dossier) -> SafeString:
-    """Draw a row: name, bars, end, and details below."""
+    """Return a row as HTML: name, bars, end, and details below."""
     row, kind = p.row, KINDS[p.row.kind]
     bars = pieces.track(p, has_seam=kind.has_seam, point=kind.point(row))
     return SafeString(
@@ -142,7 +143,8 @@ _STOOD = {
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Drawing of a kind of row. `point` is the tone of a moment's mark, `place` the indentation."""
+    """How a kind of row is drawn. `point` is the tone of the mark of a row without duration, `place` the
+    indentation."""
 
     name: Callable[[Row, Dossier], str]
     below: Callable[[Row], str] = _nothing

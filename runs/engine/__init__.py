@@ -1,1 +1,1 @@
-"""The pure engine. Start with `journal.py` (port), `steps/call.py`, `visit.py` and `driver.py`."""
+"""The engine without database access. Start with `journal.py` (its port), `call.py`, `visit.py` and `driver.py`."""

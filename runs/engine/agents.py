@@ -31,7 +31,7 @@ SIGNAL_NAME = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Returned by the last node: `output` is the run's output, an `Agent.output` or plain data if none is declared."""
+    """Returned by a node to end the run. `output` is an `Agent.output`, or plain data if none is declared."""
 
     output: Any = None
 
@@ -59,23 +59,23 @@ class Node:
 class Agent:
     """A graph of nodes over a typed state. Declare nodes with `@agent.node`; `validate` checks the whole graph.
 
-    `name` (lower-case-with-hyphens, at most 64 letters) and `version` (`"1.0.0"`) identify it for good: a changed agent
-    is a new version, and runs stay on theirs. `input`, `state` and `output` are Pydantic models: what a run is started
-    with, what its nodes pass to each other (checkpointed after each node, so plain data), and what it ends with (None:
-    any plain data). `initial` makes the first state from the input; without it the input's fields are the state's.
-    `title` and `description` are for people; the title defaults to the name. `samples` are inputs to try it with.
-    `tools` and `assistants` are all that its nodes may use: a call of any other tool is refused. `budget` limits a run
-    whose start sets no budget (None: no limit). `attributes` are what its runs can be found and sorted by, a type for
-    each name: `{"customer": Keyword(), "due": Date()}`.
+    `name` (lower-case-with-hyphens, at most 64 letters) and `version` (`"1.0.0"`) identify it permanently: a changed
+    agent needs a new version, and existing runs stay on their version. `input`, `state` and `output` are Pydantic
+    models: the input of a run, the state that its nodes pass on (plain data, checkpointed after each node), and the
+    output (None: any plain data). `initial` makes the first state from the input; by default the state is built from
+    the input's fields. `title` and `description` are for people; the title defaults to the name. `samples` are inputs
+    for trying it out. `tools` and `assistants` are all that its nodes may use: a call of any other tool is refused.
+    `budget` limits a run whose start sets no budget (None: no limit). `attributes` maps the names of the attributes by
+    which its runs can be searched and sorted to their types: `{"customer": Keyword(), "due": Date()}`.
 
     `signals` are the names its nodes wait for: any other name is refused (None: all are accepted, for names made at run
     time). `screens` are hooks that check content before it reaches a model, a tool or a node, in addition to the
     installation's; they are not part of the version, so they can become stricter for runs in progress. `undos` are
-    those that its calls name with `undo=`, in addition to the tools' own; `on_failure` says what happens to effects
-    that can be undone when a run fails: "undo" or "leave". `migrations` say how runs of earlier versions continue on
-    this one when they are moved. `upgraders` upgrade older states step by step: `{1: f, 2: g}` means that this
-    version's state has number 3 and that `f` turns a state of number 1 into one of number 2, both plain data; without
-    upgraders the number is 1.
+    those that calls select with `undo=`, in addition to the tools' own; `on_failure` says what happens to effects that
+    can be undone when a run fails: "undo" or "leave". `migrations` say how runs of earlier versions continue on this
+    one when they are moved. `upgraders` upgrade older states step by step: `{1: f, 2: g}` means that this version's
+    state has number 3 and that `f` turns a state of number 1 into one of number 2, both plain data; without upgraders
+    the number is 1.
 
     Raises DefinitionError for a wrong name, version, model or attribute, and for a second agent of the same name and
     version.
@@ -139,7 +139,7 @@ class Agent:
 
     @property
     def graph_id(self) -> str:
-        """Name and version: runs are bound to this."""
+        """Return name and version, to which runs are bound."""
         return f"{self.name}@{self.version}"
 
     def node(
@@ -147,7 +147,7 @@ class Agent:
     ) -> Callable[[Callable[..., Any]], Node]:
         """Declare a node: an `async def` of (state, context) that returns the next node's name, or `End(output)`.
 
-        `to` names the nodes it may go to (none: it ends the run), `start` marks the first one, `title` is its label in
+        `to` names the nodes it may go to (none: it ends the run), `start` marks the first node, `title` is its label in
         the graph (default: the function's name). Raises DefinitionError for a second node of a name, a second start,
         and a function that isn't async or takes other parameters.
         """
@@ -189,12 +189,12 @@ class Agent:
         check: Callable[[Any, Any], None] | None = None,
         title: str = "",
     ) -> Callable[[Callable[[Any, Any], Any]], Message]:
-        """Declare a request that a run takes at any time: a `def` of (state, request) that may change the state.
+        """Declare a message that a run accepts at any time: a `def` of (state, request) that may change the state.
 
         It returns the answer, or raises Refused. `name` defaults to the function's, `title` is for people. `takes` and
-        `answers` are Pydantic models (no `answers`: it is only acknowledged). `check`, a function of (state, request),
-        sees the recorded state before the request is accepted; an exception from it refuses the request. Raises
-        DefinitionError.
+        `answers` are the Pydantic models of request and answer (no `answers`: the message is only acknowledged).
+        `check`, a function of (state, request), is called with the recorded state before the request is accepted; if it
+        raises, the request is refused. Raises DefinitionError.
         """
 
         def declare(function: Callable[[Any, Any], Any]) -> Message:
@@ -212,9 +212,11 @@ class Agent:
     def view(
         self, name: str = "", *, answers: type[BaseModel], title: str = ""
     ) -> Callable[[Callable[[Any], Any]], View]:
-        """Declare a view of the recorded state: a plain `def` of (state) that returns an `answers`, a Pydantic
-        model. `name` defaults to the function's, `title` is for people. Views are not part of the fingerprint, since
-        no run depends on them. Raises DefinitionError."""
+        """Declare a view of the recorded state: a plain `def` of (state) that returns an instance of `answers`.
+
+        `answers` is a Pydantic model, `name` defaults to the function's, `title` is for people. Views are not part of
+        the fingerprint, since no run depends on them. Raises DefinitionError.
+        """
 
         def declare(function: Callable[[Any], Any]) -> View:
             made = view_of(self.graph_id, function, name=name, answers=answers, title=title)
@@ -236,7 +238,7 @@ class Agent:
 
     @cached_property
     def tools_by_name(self) -> dict[str, Tool]:
-        """The tools that the agent could reach when a call was first made; `tool` finds each."""
+        """Return the tools reachable at the first use, by name. `tool` also finds tools added later."""
         every = [*self.tools, *(tool for assistant in self.assistants for tool in assistant.tools)]
         return {tool.name: tool for tool in reversed(every)}
 
@@ -246,11 +248,11 @@ class Agent:
         return list({t.name: t for t in every}.values())
 
     def all_undos(self) -> dict[str, Undo]:
-        """Return all undos by the name that journals hold."""
+        """Return all undos by the names under which journals record them."""
         return undos_of(self.all_tools(), self.undos)
 
     def validate(self) -> None:
-        """Check the whole graph. Raises DefinitionError naming what is wrong."""
+        """Check the whole graph. Raises DefinitionError with the problem and its fix."""
         if not self.start:
             raise DefinitionError(f"{self.graph_id}: no node is marked as start: mark one with start=True")
         for node in self.nodes.values():
@@ -281,33 +283,39 @@ class Agent:
                 raise DefinitionError(f"{self.graph_id}: sample {sample.label!r}: {problem}")
 
     def migration_of(self, version: str) -> Migration:
-        """Return the migration for an earlier `version`; a default one if none is declared."""
+        """Return the migration from an earlier `version`, or a default one if none is declared."""
         return next((each for each in self.migrations if each.of == version), Migration(version))
 
     @property
     def schema_version(self) -> int:
-        """Return the number of the state that this version writes."""
+        """Return the schema number of the states that this version writes."""
         return upgrades_of(self.graph_id, self.upgraders).now
 
     def upgraded(self, number: int, state: Any) -> Any:
-        """Upgrade a `state` of an older `number` to this version, as plain data. Raises UnknownFormat for a number
-        that it can't read, such as a later one, and whatever a step raises."""
+        """Upgrade a `state` of schema `number` to this version and return it as plain data.
+
+        Raises UnknownFormat for a number that this version can't read, such as a later one, and whatever an upgrader
+        raises.
+        """
         return upgrades_of(self.graph_id, self.upgraders).upgraded(number, state)
 
     def parts(self) -> dict[str, Any]:
-        """Return all that defines this version: nodes, tools and gates with their code, models, assistants."""
+        """Return everything that defines this version: nodes, tools and gates with their code, models, assistants."""
         self.fingerprint()
         return parts(self) if self._parts is None else self._parts
 
     def fingerprint(self) -> str:
-        """Return the digest of `parts`, both computed once: a deployment may change the source files."""
+        """Return the digest of `parts`. Both are computed once, because a deployment may replace the source files."""
         if not self._fingerprint:
             self._parts = parts(self)
             self._fingerprint = digest(self._parts)
         return self._fingerprint
 
     def older_fingerprints(self) -> tuple[str, ...]:
-        """Return this code's fingerprints by earlier schemes, latest first; the first one can't see upgraders."""
+        """Return this code's fingerprints by earlier schemes, latest first.
+
+        The first scheme can't represent upgraders.
+        """
         if not self._older:
             self._older = (second_scheme(self), *(() if self.upgraders else (first_scheme(self),)))
         return self._older
@@ -329,14 +337,17 @@ class Registry:
         self._kept: Mapping[str, str] = {}
 
     def add(self, agent: Agent) -> None:
-        """Add an agent. Raises DefinitionError for a second one: it would drive the first one's runs."""
+        """Add an agent.
+
+        Raises DefinitionError for a second one with the same id: it would drive the first one's runs.
+        """
         versions = self._agents.setdefault(agent.name, {})
         if versions.get(agent.version, agent) is not agent:
             raise DefinitionError(f"there are two agents {agent.graph_id}: give one of them another name or version")
         versions[agent.version] = agent
 
     def remove(self, graph_id: str) -> None:
-        """Remove a version (tests define their own agents)."""
+        """Remove a version. Tests use it for the agents that they define."""
         name, _, version = graph_id.partition("@")
         self._quarantined.discard(graph_id)
         self._agents.get(name, {}).pop(version, None)
@@ -352,7 +363,7 @@ class Registry:
         return self._newest_first(name) if name in self._agents else []
 
     def quarantine(self, graph_id: str) -> None:
-        """Mark a version whose code here differs: its runs can be shown but not driven."""
+        """Mark a version whose code here differs from the recorded one: its runs can be shown but not driven."""
         self._quarantined.add(graph_id)
 
     def graph_ids(self) -> list[str]:
@@ -371,11 +382,14 @@ class Registry:
         return self._agents[name][version]
 
     def steer(self, *, closed: Iterable[str], kept: Mapping[str, str]) -> None:
-        """Set the versions closed to starts by a bare name, and the versions kept during rollouts."""
+        """Set the versions that starts by bare name skip, and the version that each agent keeps during a rollout."""
         self._closed, self._kept = frozenset(closed), dict(kept)
 
     def find_for_step(self, reference: str) -> Agent:
-        """Return the agent for a child or handoff: by bare name the kept, newest open or newest. Raises as `find`."""
+        """Return the agent for a child run or handoff. Raises as `find` does.
+
+        A bare name selects the version kept during a rollout, else the newest open version, else the newest.
+        """
         if "@" in reference or reference not in self._agents:
             return self.find(reference)
         versions = self._newest_first(reference)

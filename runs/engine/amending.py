@@ -1,4 +1,7 @@
-"""People's changes to the arguments of a call awaiting approval, which binds the newest question's bytes. Pure."""
+"""Changes that people make to the arguments of a call before approving it. Pure.
+
+An approval binds the arguments of the newest question.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,10 @@ class Amendment:
 
 
 def amended_plan(plan: dict[str, Any], arguments: dict[str, Any], tool: Tool | None) -> dict[str, Any]:
-    """Return the plan with these arguments, as far as the tool is known. Raises ValueError if they don't fit it."""
+    """Return the plan with these arguments and what the tool derives from them.
+
+    `tool` is None if its code isn't available here. Raises ValueError if the arguments don't fit the tool.
+    """
     plan = _from_the_first_stage(plan) | {"arguments": arguments, "headline": ""}
     if tool is None:
         return plan | ({"amount": {"problem": NO_CODE}} if "amount" in plan else {})
@@ -44,7 +50,7 @@ def amended_plan(plan: dict[str, Any], arguments: dict[str, Any], tool: Tool | N
 
 
 def _from_the_first_stage(plan: dict[str, Any]) -> dict[str, Any]:
-    """Reset a plan to its first stage. Proof is kept, but for the text to type, which is of the old arguments."""
+    """Reset a plan to its first stage. Required proof is kept, except the text to type: it shows the old arguments."""
     kept = {name: value for name, value in plan.items() if name not in ("passed", "proof")}
     proof = plan.get("proof")
     if isinstance(proof, dict) and (proof := {name: value for name, value in proof.items() if name != "typed"}):
@@ -78,16 +84,16 @@ def _by_value(value: Any) -> Any:
 
 
 def moved_along(tool: Tool, before: Any, made: BaseModel, fields: Collection[str]) -> list[str]:
-    """Return fields, beyond the editable `fields`, that the tool's own code changed with the arguments."""
+    """Return the fields that the tool's own code changed along with the arguments, other than the editable `fields`."""
     try:
         was = plain(tool.input.model_validate(before))
-    except ValueError:  # from another version of the code
+    except ValueError:  # the old arguments are from another version of the code
         was = before
     return sorted(name for name in changes(was, plain(made)) if name not in fields)
 
 
 def arguments_of(record: Slot) -> Any:
-    """Return the arguments that people set, while the newest question is about them; else None."""
+    """Return the arguments that people set, if the newest question is about them; else None."""
     if not record.amended:
         return None
     given = payload_of(record.amended[-1][0]).get("arguments")
@@ -95,13 +101,13 @@ def arguments_of(record: Slot) -> Any:
 
 
 def editable_of(record: Slot) -> set[str]:
-    """Return the fields that people could change, from the questions whose arguments they changed."""
+    """Return the fields that people were allowed to change in the questions that they amended."""
     requests = (record.asked.get(event.approval_id) for event, _ in record.amended)
     return {name for question in requests for name in editable_in(payload_of(question))["properties"]}
 
 
 def asked_for(record: Slot) -> Any:
-    """Return what the node asked for; of an amended call, the arguments of its first question."""
+    """Return the arguments that the node requested; for an amended call, those of its first question."""
     first = next(iter(record.asked.values()), None)
     return payload_of(first).get("arguments") if record.amended and first is not None else record.arguments
 
@@ -111,7 +117,7 @@ def looks_before(record: Slot) -> int:
 
 
 def amendment_of(record: Slot | None) -> Amendment | None:
-    """Return the amendment of a call that was sent: all that people changed since the node asked."""
+    """Return all changes that people made to a call before it was sent; None if there are none."""
     if record is None or not record.was_invoked or arguments_of(record) is None:
         return None
     merged: dict[str, tuple[Any, Any]] = {}
@@ -125,7 +131,7 @@ def amendment_of(record: Slot | None) -> Amendment | None:
 
 
 def became(record: Slot, gate: Gate | None, args: Any) -> str:
-    """Return how the gate's current rule or amount differs from the amended question; empty if not."""
+    """Return how the gate's current rule or amount differs from the amended question's; empty if it doesn't."""
     question = record.gate
     rule = None if gate is None else gate.rule_for(args)
     if gate is None or question is None or rule is None:

@@ -1,4 +1,4 @@
-"""Assistants and model turns: plain data shared by the loop, the providers and agent definitions."""
+"""Assistants and model turns: data types shared by the loop, the providers and agent definitions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SCRIPTED = "scripted:"
 UNAVAILABLE = "model_unavailable"
-# Field of a model request's payload, if a wrapped agent made it: digests of its parts by name.
+# Key in a model request's payload for the requests of wrapped agents: digests of the request's parts by name.
 DIGESTS = "digests"
 SMALLEST_WINDOW = 1000
 MAX_MODELS = 8
@@ -30,7 +30,7 @@ _MODEL = re.compile(r"[A-Za-z0-9_.-]{1,100}:[^\s\x00-\x1f\x7f]{1,200}")
 
 
 def check_models(where: str, models: Sequence[str]) -> list[str]:
-    """Check that each entry may be a model's name, and return them as a list. Raises DefinitionError."""
+    """Return `models` as a list. Raises DefinitionError if an entry can't be a model's name."""
     if isinstance(models, str) or len(models) > MAX_MODELS or len(set(models)) < len(models):
         raise DefinitionError(f"{where}: give a list of at most {MAX_MODELS} different models")
     for model in models:
@@ -54,7 +54,7 @@ def _number(whose: str, name: str, value: Any, most: float, *, is_zero_fine: boo
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The parts of a request that differ from the assistant's tools and typed answer, with its size in `tokens`."""
+    """The parts of one request that replace the assistant's own tools and typed answer. `tokens` is their size."""
 
     parameters: Any
     settings: Mapping[str, Any]
@@ -65,19 +65,19 @@ class Request:
 class Assistant:
     """A model with instructions, tools and a typed answer.
 
-    `name` identifies it on record, `instructions` is its system prompt, `output` the Pydantic model of its final
-    answer, whose docstring tells the model what is wanted. `tools` are those it may call, each with its own replay
-    class and gate. `offline(messages, info)` is a Pydantic AI `FunctionModel` function that answers when no real model
-    is configured; without it such a request fails. `max_turns` (12) limits the requests of one `think`; beyond it the
-    node gets ModelFailure. `timeout` is in seconds (300) for one request to the model; a slower one is retried as after
-    any outage. `most_tokens` is the maximum length of one answer, passed to the provider (None: the provider's default,
-    and a budget reserves 4096 for it).
+    `name` identifies it on record, `instructions` is its system prompt, `output` is the Pydantic model of its final
+    answer; its docstring is shown to the model. `tools` are those it may call, each with its own replay class and gate.
+    `offline(messages, info)` is a Pydantic AI `FunctionModel` function that answers when no real model is configured;
+    without it such a request fails. `max_turns` (12) limits the requests of one `think`; beyond it the node gets
+    ModelFailure. `timeout` is in seconds (300) for one request to the model; a slower one is retried like any outage.
+    `most_tokens` is the maximum length of one answer, passed to the provider (None: the provider's default, and a
+    budget reserves 4096 for it).
 
-    `models` are tried in order as `provider:model`, the next when one is unavailable (none: the installation's models);
-    a run keeps those that it began with until a person changes them. `window` is the number of tokens they can read: a
-    conversation that gets close is compacted in a recorded step (None: never). `max_repairs` (3) is how many unusable
-    answers in a row are returned to the model for repair before the node gets ModelFailure. `temperature` is sent if it
-    is given.
+    `models` are names like `provider:model`; the next one is used when one is unavailable (none: the installation's
+    models). A run keeps the models that it started with until a person changes them. `window` is their context size in
+    tokens: a conversation close to it is compacted in a recorded step (None: never). `max_repairs` (3) is how many
+    unusable answers in a row are returned to the model for repair before the node gets ModelFailure. `temperature` is
+    sent if given.
 
     Raises DefinitionError for a value of the wrong type or out of range.
     """
@@ -94,7 +94,7 @@ class Assistant:
     window: int | None = None
     max_repairs: int = 3
     temperature: float | None = None
-    # Set for a request for text, and by an agent of another library.
+    # It is set for a request for text, and for requests made by an agent of another library.
     request: Request | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -122,22 +122,22 @@ class Assistant:
                 raise DefinitionError(f"{whose}, models: {model!r} is reserved for `offline`: name another model")
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings sent to the provider with the messages, as recorded."""
+        """Return the settings sent to the provider with the messages. They are also recorded."""
         known = {"timeout": self.timeout, "max_tokens": self.most_tokens, "temperature": self.temperature}
         return {name: value for name, value in known.items() if value is not None}
 
     def described(self) -> dict[str, Any]:
-        """Return further parts for the fingerprint: plain data, and functions as they are."""
+        """Return the further parts of the fingerprint: plain data, and functions as objects."""
         return {}
 
     def asking(self, request: Request) -> Self:
-        """Return a copy for one `request` that the assistant doesn't make by itself."""
+        """Return a copy with the parts of a `request` that the assistant's own loop doesn't make."""
         made = copy.copy(self)
         object.__setattr__(made, "request", request)
         return made
 
     def own_model(self, name: str) -> Any:
-        """Return the assistant's own model object recorded as `name`; None for one that the installation makes."""
+        """Return the assistant's own model object recorded as `name`; None if the installation makes that model."""
         return None
 
     def tool(self, name: str) -> Tool | None:
@@ -147,12 +147,12 @@ class Assistant:
 
 @dataclass(frozen=True)
 class WrappedAgent(Assistant):
-    """An agent of another library, with its own loop. `agent` is the object that is passed to `ctx.think`."""
+    """An agent of another library, with its own loop. `agent` is the object passed to `ctx.think`."""
 
     agent: Any = None
 
     async def think(self, visit: Visit, slot: str, prompt: Prompt, deps: Any) -> Any:
-        """Let the agent work on the `prompt` at this slot, and return its output. Raises ModelFailure."""
+        """Run the agent with the `prompt` at this slot, and return its output. Raises ModelFailure."""
         raise NotImplementedError
 
 
@@ -178,7 +178,7 @@ class ModelTurn:
 
 
 class ModelRefused(Exception):
-    """The provider refused the request permanently; with the code UNAVAILABLE another model may serve."""
+    """The provider refused the request permanently. With the code UNAVAILABLE another model may be used."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -187,7 +187,10 @@ class ModelRefused(Exception):
 
 @cache
 def responses() -> TypeAdapter[Any]:
-    """Return the adapter for model responses. Cached: building it is the most expensive part of a turn."""
+    """Return the adapter for model responses.
+
+    It is cached, because building it is the most expensive part of a turn.
+    """
     from pydantic_ai.messages import ModelResponse
 
     return TypeAdapter(ModelResponse)

@@ -1,4 +1,4 @@
-"""Types of search attributes: each turns a given value into the one text that is recorded, compared and shown."""
+"""Types of search attributes. Each converts a value to the text that is recorded, compared and shown."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from ledger.events import AttributesSet
 from runs.engine.budget import A_MILLION, usd_of
 from runs.engine.canonical import plain
 
-MAX_CHARACTERS = 200  # characters
+MAX_CHARACTERS = 200  # in characters
 MAX_IN_LIST = 32
-# Control characters, line ends, marks that turn or hide text, surrogates; some scripts need the joiners.
+# Control characters, line ends, direction marks, invisible marks and surrogates. The joiners are allowed, because some
+# scripts need them.
 _UNSEEN, _JOINERS = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"}), "\u200c\u200d"
-_WHOLE_DIGITS, _PLACES = 15, 9  # digits of a number
+_WHOLE_DIGITS, _PLACES = 15, 9  # number of digits
 _MAX_USD = 10**12
 _NUMBER = re.compile(r"[+-]?[0-9]{1,40}(\.[0-9]{1,40})?")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -26,14 +27,14 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """Base of the types. `title` is the label on pages (default: its name)."""
+    """Base class of the types of attributes. `title` is the label on pages (default: its name)."""
 
     title: str = ""
     kind: ClassVar[str] = ""
-    is_number: ClassVar[bool] = False  # numbers are ordered by value, other texts by their bytes
+    is_number: ClassVar[bool] = False  # whether to order by number; other texts are ordered by their bytes
     is_list: ClassVar[bool] = False
-    called: ClassVar[str] = ""  # name of the type in a sentence
-    like: ClassVar[str] = ""  # an example, for errors and forms
+    called: ClassVar[str] = ""  # the type's name in error messages
+    like: ClassVar[str] = ""  # an example for errors and forms
 
     def texts(self, value: Any) -> list[str]:
         """Return the texts to record for a `value`, one per search term. Raises ValueError."""
@@ -44,12 +45,12 @@ class Attribute:
         raise NotImplementedError
 
     def shown(self, texts: list[str]) -> Any:
-        """Return recorded `texts` as the API shows them."""
+        """Return recorded `texts` in the form that the API shows."""
         return texts[0]
 
 
 class Keyword(Attribute):
-    """One short text that is matched as a whole, as written. `title` is the label on pages."""
+    """One short text, matched as a whole and case-sensitively. `title` is the label on pages."""
 
     __slots__ = ()
     kind, called, like = "keyword", "a text", "ACME-7"
@@ -59,7 +60,7 @@ class Keyword(Attribute):
 
 
 class Keywords(Attribute):
-    """Several short texts, at most 32; a run is found by each. `title` is the label on pages."""
+    """Several short texts, at most 32. A search for any of them finds the run. `title` is the label on pages."""
 
     __slots__ = ()
     kind, called, is_list, like = "keywords", "a list of texts", True, "urgent"
@@ -98,8 +99,10 @@ class Number(Attribute):
 
 
 class Money(Attribute):
-    """An amount in US dollars, to the millionth; `title` is the label on pages. Give a whole number, a Decimal or a
-    text such as "12.50". Floats are refused because they are not exact."""
+    """An amount in US dollars, with up to six decimal places; `title` is the label on pages.
+
+    Give a whole number, a Decimal or a text such as "12.50". Floats are refused because they are not exact.
+    """
 
     __slots__ = ()
     kind, called, is_number, like = "money", "an amount in US dollars", True, "12.50"
@@ -156,7 +159,7 @@ KINDS: dict[str, Attribute] = {kind.kind: kind() for kind in (Keyword, Keywords,
 
 
 def of_words(attribute: Attribute, words: str) -> Any:
-    """Convert text typed into a form or a search to a value that `text` accepts."""
+    """Convert text from a form or a search to a value that `text` accepts."""
     return _FROM_WORDS.get(attribute.kind, str)(words)
 
 
@@ -207,7 +210,7 @@ def _exponent(number: Decimal) -> int:
 
 
 def _plain(number: Decimal) -> Decimal:
-    """Remove trailing zeros; zero is zero."""
+    """Format a number without trailing zeros, and negative zero as zero."""
     return number.normalize() if number else Decimal(0)
 
 
@@ -224,15 +227,15 @@ def _type(value: Any) -> str:
     return names.get(type(value), f"a {type(value).__name__}")
 
 
-MAX_ATTRIBUTES = 16  # attributes per agent
-# Keywords of the search grammar: see runs/queries/expressions.py.
+MAX_ATTRIBUTES = 16  # maximum number of attributes per agent
+# They are keywords of the search grammar in runs/queries/expressions.py.
 RESERVED = frozenset({"and", "or", "not", "in", "has", "is", "set", "true", "false", "created_at"})
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 Declared = Mapping[str, Attribute]
 
 
 class BadAttributes(ValueError):
-    """Attributes that can't be set. `problems` lists each as (name, what is wrong, what would be right)."""
+    """Attributes that can't be set. `problems` lists (name, problem, fix)."""
 
     def __init__(self, problems: list[tuple[str, str, str]]) -> None:
         super().__init__("; ".join(f"{name} {problem}" for name, problem, _ in problems))
@@ -258,7 +261,7 @@ def misdeclared(attributes: Any) -> str | None:
 def setting(
     declared: Declared, given: Mapping[str, Any], *, by: str, slot: str | None = None, requested_hash: str = ""
 ) -> AttributesSet:
-    """Return the event that sets the `given` values (None unsets). Raises BadAttributes listing all problems."""
+    """Return the event that sets the `given` values; None unsets one. Raises BadAttributes listing all problems."""
     problems, values = list[tuple[str, str, str]](), list[tuple[str, str, str]]()
     for name in sorted(given, key=str):
         attribute = declared.get(name)
@@ -287,7 +290,7 @@ def setting(
 
 
 def recorded_attributes(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the given values as plain data for the record and its digest: amounts and days as texts."""
+    """Return the given values as plain data for the record and its digest. Amounts and dates become texts."""
     return {str(name): _comparable(value) for name, value in given.items()}
 
 

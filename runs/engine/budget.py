@@ -25,7 +25,7 @@ class Usage:
     model_calls: int = 0
     usd_micro: int = 0
 
-    # Written out per field for speed: every step adds and subtracts.
+    # The operators are written out per field for speed: every step adds and subtracts usage.
     def __add__(self, other: Usage) -> Usage:
         return Usage(
             self.steps + other.steps,
@@ -61,7 +61,7 @@ RESOURCES = tuple(f.name for f in fields(Usage))
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """The most that a run may use of each resource; None: no limit."""
+    """The maximum that a run may use of each resource; None: no limit."""
 
     steps: int | None = None
     tokens_in: int | None = None
@@ -72,7 +72,7 @@ class Caps:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
-        """Return the caps that a mapping names. Raises TypeError for an unknown resource."""
+        """Return the caps given by a mapping. Raises TypeError for an unknown resource."""
         return cls(**values)
 
     def stated(self) -> dict[str, int]:
@@ -84,7 +84,7 @@ UNLIMITED = Caps()
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """The rest of each resource beyond usage and reservations; None: no limit. `usd_micro`: millionths of a dollar."""
+    """The unused and unreserved rest of each resource; None: no limit. `usd_micro` is in millionths of a dollar."""
 
     steps: int | None = None
     tokens_in: int | None = None
@@ -100,7 +100,7 @@ class Remaining:
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """A cap that new work would break: `used` and `reserved` exist already, `wanted` is added."""
+    """A cap that new work would exceed. `used` and `reserved` already count, `wanted` would be added."""
 
     resource: str
     most: int
@@ -114,7 +114,7 @@ class Breach:
 
 
 def breaches(caps: Caps, used: Usage, reserved: Usage, wanted: Usage) -> Iterator[Breach]:
-    """Yield the caps that `wanted` would break. A run over a cap may begin nothing that counts against it."""
+    """Yield the caps that `wanted` would exceed. A run over a cap may not begin anything that counts against it."""
     for name in RESOURCES:
         most, more = getattr(caps, name), getattr(wanted, name)
         if most is None or not more:
@@ -147,7 +147,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Target of a request: the `model` and its price (None: no price is known)."""
+    """A request's model and its price (None: no price is known)."""
 
     model: str
     price: Price | None = None
@@ -189,7 +189,7 @@ class Budget(BaseModel):
     )
 
     def caps(self) -> Caps:
-        """Return the caps counted step by step; time is checked elsewhere."""
+        """Return the caps that are checked at every step; the duration is checked elsewhere."""
         return Caps(
             steps=self.steps,
             tokens_in=self.tokens_in,
@@ -201,21 +201,21 @@ class Budget(BaseModel):
 
     @property
     def time(self) -> timedelta | None:
-        """Return the maximum duration."""
+        """Return the maximum duration; None: no limit."""
         return None if self.wall_seconds is None else timedelta(seconds=self.wall_seconds)
 
     def stated(self) -> dict[str, Decimal | int]:
-        """Return the given limits by name."""
+        """Return the limits that are set, by name."""
         return {name: value for name, value in self if value is not None}
 
     def tightest(self, other: Budget) -> Budget:
-        """Return the smaller cap of this budget and the `other` for each resource."""
+        """Return a budget with the smaller cap of this one and the `other` for each resource."""
         both = {name: (value, getattr(other, name)) for name, value in self}
         least = {name: min((v for v in pair if v is not None), default=None) for name, pair in both.items()}
-        return Budget.model_construct(**least)  # both were checked
+        return Budget.model_construct(**least)  # both were validated already
 
     def filled_from(self, defaults: Budget) -> Budget:
-        """Return this budget, completed from `defaults`."""
+        """Return this budget with missing caps taken from `defaults`."""
         known = {name: getattr(defaults, name) if value is None else value for name, value in self}
         return Budget.model_construct(**known)
 
@@ -231,7 +231,7 @@ def usd_of(micro: int) -> str:
 
 
 def begun_by(event: e.Event | None) -> Usage | None:
-    """Return the usage that an intent begins, as the caps count it; None for other events."""
+    """Return the usage that an intent reserves against the caps; None for other events."""
     match event:
         case e.ToolInvoked():
             return A_CALL
@@ -257,12 +257,12 @@ class Meter:
 
     def __init__(self, caps: Caps = UNLIMITED, used: Usage = NOTHING_USED, *, counts_reads: bool = False) -> None:
         self.caps, self.used = caps, used
-        self.counts_reads = counts_reads  # a shared budget counts reads, so each is recorded before it is made
+        self.counts_reads = counts_reads  # a shared budget counts reads, so each must be recorded first
         self._reserved: dict[Call, Usage] = {}
-        self.reserved = NOTHING_USED  # for all calls without a recorded outcome; read a thousand times
+        self.reserved = NOTHING_USED  # total over all calls without a recorded outcome; kept because it is read often
 
     def breach(self, wanted: Usage, *, excluding: Call | None = None) -> Breach | None:
-        """Return the cap that this would break; the reservation of the call `excluding` does not count."""
+        """Return the first cap that this would exceed. The reservation of the call `excluding` doesn't count."""
         others = self.reserved if excluding is None else self.reserved - self.set_aside(excluding)
         return first_breach(self.caps, self.used, others, wanted)
 
@@ -270,7 +270,7 @@ class Meter:
         return list(breaches(self.caps, self.used, self.reserved, wanted))
 
     def left(self) -> Caps:
-        """Return what may still be begun of each resource; None: no limit."""
+        """Return how much of each resource new work may still use; None: no limit."""
         aside = self.reserved
         pairs = ((getattr(self.caps, n), getattr(self.used, n) + getattr(aside, n)) for n in Caps.__slots__)
         return Caps(*(None if most is None else max(0, most - gone) for most, gone in pairs))
@@ -279,21 +279,24 @@ class Meter:
         return self._reserved.get(call, NOTHING_USED)
 
     def has_room_for(self, intent: e.Event) -> bool:
-        """Return whether there is a reservation for the call that this intent begins."""
+        """Return whether usage is reserved for the call that this intent begins."""
         return self.set_aside((intent.slot or "", intent.attempt)) != NOTHING_USED
 
     def reserve(self, call: Call, wanted: Usage) -> None:
-        """Reserve a call's expected usage until it is settled; a retry replaces its reservation."""
+        """Reserve a call's expected usage until the call is settled. A retry replaces the reservation."""
         past = self._reserved.get(call)
         self.reserved += wanted if past is None else wanted - past
         self._reserved[call] = wanted
 
     def release(self, call: Call) -> None:
-        """Drop the reservation of a call that isn't begun after all."""
+        """Drop the reservation of a call that won't be made after all."""
         self.reserved -= self._reserved.pop(call, NOTHING_USED)
 
     def book(self, events: Sequence[e.Event], usage: Usage) -> None:
-        """Count recorded events: the debits, and the step's own usage."""
+        """Count recorded usage: the debits among the events, and the step's own.
+
+        Drop the settled calls' reservations.
+        """
         if usage is not NOTHING_USED:
             self.used += usage
         for event in events:
@@ -304,12 +307,12 @@ class Meter:
                 self.reserved = self.reserved if settled is None else self.reserved - settled
 
     def begin_visit(self) -> None:
-        """Drop all reservations: at a visit's start no call is in progress."""
+        """Drop all reservations, because no call is in progress at the start of a visit."""
         self._reserved.clear()
         self.reserved = NOTHING_USED
 
 
-# Facts that settle a call or its request; the next attempt makes a new reservation.
+# Facts that settle a call or its request. The next attempt makes a new reservation.
 _SETTLES = frozenset({"result", "accepted", "debit"})
 
 

@@ -2,15 +2,17 @@
 
     recorded? → unknown outcome? → guards → gate → intend (TX1) → send, with retries → record (TX2)
 
-*Intent*: committed before the first send, except for a read with neither grant nor shared budget; skipped if recorded.
-*Sent again*: reads always; keyed calls while their key is valid, unless their upstream was seen to ignore keys or lacks
-a required certificate; any call after proof that nothing was sent; an unsafe call after its reconcile hook says that it
-did not happen. Each repeat of a call with an intent is recorded, or checked against the database, before it is sent.
-*A person settles it*: an unsafe call, an expired or rejected key, or a distrusted upstream, if the hook doesn't know; a
-stricter policy, an answer that can't be recorded, a bug in an unsafe tool; a late result that contradicts a verdict.
+*Intent*: it is committed before the first send. A read with neither grant nor shared budget has none, and an attempt
+that has one on record gets no second one. *Repeats*: these calls may be sent again: reads; keyed calls while their key
+is valid, unless their upstream was seen to ignore keys or lacks a required certificate; any call after proof that
+nothing was sent; an unsafe call after its reconcile hook says that it did not happen. Each repeat of a call with an
+intent is recorded, or checked against the database, before it is sent. *Settled by a person*: an unsafe call, an
+expired or rejected key, or a distrusted upstream, if the hook doesn't know the outcome; a call that a stricter policy
+no longer allows to be repeated; an answer that can't be recorded; a bug in an unsafe tool; a late result that
+contradicts a verdict.
 
-Guards are features (guards.py), the gate is in gate.py, unknown outcomes are in unknown.py. CP1 to CP6 are the points
-at which a process may die: see docs/explanation/step-protocol.md.
+Features take part as guards (guards.py). The gate is in gate.py, unknown outcomes are in unknown.py. CP1 to CP6 are the
+points at which a process may die: see docs/explanation/step-protocol.md.
 """
 
 from __future__ import annotations
@@ -58,18 +60,21 @@ from runs.engine.tape import payload_of
 from runs.engine.tools import FOR_DISPATCH, Answer, Pending, ToolCall
 from runs.engine.visit import Visit
 
-# Tries covered by one ToolRedispatched: about one round of retries.
+# Number of tries covered by one ToolRedispatched: about one round of retries.
 BURST = 16
-# Others may count this worker as dead.
+# Other workers may already treat this one as dead.
 FENCED = "this worker lost its registration between the intent and the call: not sent"
 
 
 async def call_tool(visit: Visit, slot: str, spec: CallSpec) -> BaseModel:
-    """Make, or replay, one logical call. Raises ToolFailure, Rejected, ContentRefused, MisusedContext; unwinds when the
-    run must wait or stop."""
+    """Make or replay one logical call and return its output.
+
+    Raises ToolFailure, Rejected, ContentRefused and MisusedContext; unwinds when the run must wait or stop.
+    """
     tool = spec.tool
     agent = visit.agent
-    # Only a declared tool can settle an unknown outcome later. `tool()` also finds those added after the cache.
+    # Only a declared tool can settle an unknown outcome later. `tool()` also finds tools that were added after
+    # `tools_by_name` was cached.
     if agent.tools_by_name.get(tool.name) is not tool and agent.tool(tool.name) is not tool:
         problem = f"does not declare the tool {tool.name!r}: name it in tools=[…], or in an assistant's"
         raise MisusedContext(f"{agent.graph_id} {problem}")
@@ -82,7 +87,7 @@ async def call_tool(visit: Visit, slot: str, spec: CallSpec) -> BaseModel:
                 return known.output
         elif (output := await _begin(call)) is not None:
             return output
-        # A drain waits for an unsafe call: cut off, its outcome would be unknown for good.
+        # A drain waits for an unsafe call: if it were cut off, its outcome would be unknown for good.
         with visit.control.unsafe_call() if tool.is_unsafe else nullcontext():
             return await _record(call, await _send(call))
     finally:
@@ -119,7 +124,10 @@ def _replayed(call: LogicalCall) -> BaseModel:
 
 
 async def _begin(call: LogicalCall) -> BaseModel | None:
-    """Run guards and gate, then write the intent. Return a guard's answer. Raises the refusal of a guard or person."""
+    """Run guards and gate, then write the intent. Return a guard's answer, or None to send the call.
+
+    Raises the refusal of a guard or person.
+    """
     if call.attempt > 0 and (earlier := call.record.contradicted) is not None:
         await unknown.reopen_settlement(call, earlier)
     for guard in call.guards:
@@ -129,8 +137,11 @@ async def _begin(call: LogicalCall) -> BaseModel | None:
 
 
 async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> BaseModel | None:
-    """Commit the intent (TX1): the exact bytes to send. Skipped for a read without grant or shared budget. Return
-    an output if a guard answers after policies changed. A refused intent parks or stops."""
+    """Commit the intent (TX1) with the exact bytes to send.
+
+    A read without grant or shared budget needs none. Returns an output if policies changed meanwhile and a guard then
+    answered the call. If the intent is refused, the run parks or stops.
+    """
     visit, tool = call.visit, call.tool
     if call.past.waits:
         call.park_on_timer()
@@ -139,7 +150,7 @@ async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> BaseModel
     visit.afford(call.slot, call.attempt, A_CALL, is_reserved=True)
     if tool.is_pure and grant is None:
         visit.check_stop()
-        if not visit.meter.counts_reads:  # otherwise a shared budget counts it in TX1
+        if not visit.meter.counts_reads:  # a shared budget that counts reads does so in TX1
             return None
     if not tool.is_unsafe and not tool.is_pure:
         call.key = idempotency_key(visit.run_id, call.slot, call.attempt, call.secret)
@@ -187,8 +198,10 @@ async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> BaseModel
 
 
 async def _send(call: LogicalCall) -> Outcome:
-    """Send until the outcome is known; park during a long outage. The first try is outside the retry loop, so that a
-    read's guards don't run twice."""
+    """Send until the outcome is known; park during a long outage.
+
+    The first try is outside the retry loop, so that a read's guards don't run twice for it.
+    """
     began = time.monotonic()
     try:
         return await _try(call, 1)
@@ -201,8 +214,8 @@ async def _send(call: LogicalCall) -> Outcome:
 
 
 async def _try_again(call: LogicalCall, number: int) -> Outcome:
-    call.guards = call.visit.runtime.guards  # more of them may be in force by now
-    # A read has no intent: nothing else checks it against what is in force now.
+    call.guards = call.visit.runtime.guards  # further guards may be in force by now
+    # A read has no intent, so only this checks it against the policies and limits now in force.
     if call.past.intent is None and (output := await _begin(call)) is not None:
         return Settled(output)
     return await _try(call, number)
@@ -243,20 +256,22 @@ async def _try(call: LogicalCall, number: int) -> Outcome:
 
 
 async def _prepare_repeat(call: LogicalCall, number: int) -> Settled | None:
-    """Check and record that the call is sent again. Return upstream's answer if it already happened. An unsafe call
-    gets here only after proof that it did not happen."""
+    """Check and record that the call is sent again. Return upstream's answer if the call already happened.
+
+    An unsafe call gets here only after proof that it did not happen.
+    """
     call.park_on_timer()
     for guard in call.guards:
         await guard.before_try(call)
     if call.past.intent is None:
         return None
     if call.intended_at is not None and not call.may_have_been_sent:
-        call.intended_at = call.visit.journal.now()  # a key's lifetime begins when it is first sent
+        call.intended_at = call.visit.journal.now()  # a key's lifetime starts when it is first sent
     is_sender_done = number > 1 and not call.may_still_send
     call.needs_fresh_policies = number == 1
     for guard in call.guards:
         await guard.before_repeat(call, is_sender_done=is_sender_done)
-    # Later tries were checked when their answer was lost.
+    # Later tries were checked when the previous one lost its answer.
     is_unchecked = number == 1 and call.may_have_been_sent
     is_distrusted = is_unchecked and await unknown.is_upstream_distrusted(call)
     while True:  # the key may expire during the commit
@@ -270,9 +285,11 @@ async def _prepare_repeat(call: LogicalCall, number: int) -> Settled | None:
 
 
 async def _record_repeat(call: LogicalCall, *, is_sender_done: bool) -> None:
-    """Record a repeat (ToolRedispatched), or check a recorded one; unwinds if it may not be sent. One event covers
-    `BURST` tries of this claim until policies change. An unsafe call needs one for each try, as a ToolNotDispatched
-    proves only that those before were not sent."""
+    """Record a repeat as ToolRedispatched, or check that a recorded one still holds. Unwinds if it may not be sent.
+
+    One event covers `BURST` tries of this claim until policies change. An unsafe call needs one event for each try,
+    because a ToolNotDispatched proves only that the tries before it were not sent.
+    """
     visit = call.visit
     if call.tries_left > 0:
         judged = None if call.judged is None else call.judged.revision
@@ -299,14 +316,17 @@ async def _record_repeat(call: LogicalCall, *, is_sender_done: bool) -> None:
 
 
 async def _perform(call: LogicalCall) -> Any:
-    """Run the tool's function, in a thread if it blocks; waiting for one counts towards the timeout. Return its result
-    or a BusinessFailure. Raises its other errors, and NotBegun if nothing was sent."""
+    """Run the tool's function and return its result or a BusinessFailure.
+
+    A blocking function runs in a thread; waiting for the thread counts towards the timeout. Raises the function's other
+    errors, and NotBegun if nothing was sent.
+    """
     runtime, tool, tool_call = call.visit.runtime, call.tool, call.tool_call()
     runtime.hit("CP2", tool.name)
     tool_call = await with_secrets(runtime.secrets, tool, call.args, tool_call) if tool.uses_secrets else tool_call
     if await call.visit.is_held_back(call.limit_key, call.cleared_at):
         await _stop_for_halt(call)
-    if runtime.is_fenced():  # last: the database may have taken long to answer
+    if runtime.is_fenced():  # checked last, because the database may have taken long to answer
         raise NotBegun(FENCED)
     function, call.abandoned, failure = tool.opened(FOR_DISPATCH), None, None
     try:
@@ -331,21 +351,21 @@ async def _perform(call: LogicalCall) -> Any:
 
 
 def _run_unless_fenced(runtime: Runtime, function: Callable[..., Any], args: BaseModel, tool_call: ToolCall) -> Any:
-    """Run a blocking function in its thread, for which it may have waited long. Raises NotBegun."""
+    """Run a blocking function, unless this worker was fenced while the call waited for its thread. Raises NotBegun."""
     if runtime.is_fenced():
         raise NotBegun(FENCED)
     return function(args, tool_call)
 
 
 async def _stop_for_halt(call: LogicalCall) -> NoReturn:
-    """Stop for a halt. Record that nothing was sent, unless an earlier try may have been."""
+    """Stop for a halt. Record that nothing was sent, unless an earlier try may have been sent."""
     if call.has_pending_entry and not call.may_have_been_sent:
         await _record_not_sent(call, "it was halted between the intent and the call")
     call.visit.hold_back(call.limit_key)
 
 
 async def _in_thread(turn: _Turn, call: LogicalCall) -> Any:
-    """Run a blocking call in a thread of its tool. Raises NotBegun if no thread is free in time."""
+    """Run a blocking call in one of its tool's threads. Raises NotBegun if no thread is free in time."""
     tool, threads = call.tool, call.visit.runtime.threads
     if threads.is_exhausted(tool.name):
         raise NotBegun(threads.why_none(tool.name))
@@ -360,19 +380,19 @@ async def _in_thread(turn: _Turn, call: LogicalCall) -> Any:
         _abandon(turn, call)
         raise
     except asyncio.CancelledError:
-        if not turn.withdraw():  # a call that no run waits for must not begin later
+        if not turn.withdraw():  # a call that no run waits for any more must not begin later
             _abandon(turn, call)
         raise
 
 
 def _abandon(turn: _Turn, call: LogicalCall) -> None:
-    """Stop waiting for a running function. Its thread is freed when it ends; guards read `call.abandoned`."""
+    """Stop waiting for a running function. Its thread is freed when the function ends; guards read `call.abandoned`."""
     call.abandoned = turn.when_over
     call.visit.runtime.threads.abandon(call.tool.name, turn.when_over)
 
 
 class _Turn:
-    """A blocking call queued for a thread. Withdrawn before it begins, it provably sends nothing."""
+    """A blocking call queued for a thread. If it is withdrawn before it begins, it provably sends nothing."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self._work, self._lock = work, threading.Lock()
@@ -380,7 +400,7 @@ class _Turn:
         self._then: list[Callable[[], None]] = []
 
     def take(self) -> Any:
-        """Do the work in the thread, unless it was withdrawn."""
+        """Run the work in the current thread, unless it was withdrawn."""
         with self._lock:
             if self._is_withdrawn:
                 return None
@@ -394,7 +414,7 @@ class _Turn:
                 then()
 
     def when_over(self, then: Callable[[], None]) -> None:
-        """Call `then` once the work has ended, or now if it has."""
+        """Call `then` when the work has ended; at once if it has ended already."""
         with self._lock:
             if not self._is_over:
                 self._then.append(then)
@@ -402,14 +422,14 @@ class _Turn:
         then()
 
     def withdraw(self) -> bool:
-        """Keep the work from beginning. Returns False if it has begun already."""
+        """Prevent the work from beginning. Returns False if it has begun already."""
         with self._lock:
             self._is_withdrawn = True
             return not self._has_begun
 
 
 def _to_recordable(call: LogicalCall, answer: Any) -> Answer | Pending | Refusal:
-    """Return a try's result in recordable form. Raises BadAnswer if it has none."""
+    """Return a try's result in recordable form. Raises BadAnswer if it can't be recorded."""
     tool = call.tool
     if isinstance(answer, KeyRejected):
         raise answer
@@ -430,7 +450,7 @@ def _plain(call: LogicalCall, value: Any) -> Any:
 
 
 async def _record_not_sent(call: LogicalCall, why: str) -> None:
-    """Record that nothing was sent: a crash after this leaves no unknown outcome."""
+    """Record that nothing was sent, so that a crash after this leaves no unknown outcome."""
     call.past.not_sents += 1
     payload = {"error": printable(scrubbed(why))}
     event = e.ToolNotDispatched(
@@ -440,10 +460,12 @@ async def _record_not_sent(call: LogicalCall, why: str) -> None:
 
 
 async def _handle_tool_error(call: LogicalCall, bug: BaseException) -> NoReturn:
-    """Handle an error in the tool's code. A person settles an unsafe call, and one whose answer is too large; any other
-    error fails the run."""
+    """Handle an error in the tool's code.
+
+    A person settles an unsafe call, and a call whose answer is too large to record; any other error fails the run.
+    """
     if isinstance(bug.__cause__, TooLarge) and call.has_pending_entry:
-        # The call happened, and a repeat would return the same answer: a person gives a receipt.
+        # The call happened, and a repeat would return the same answer. So a person settles it with a receipt.
         digest = bug.__cause__.digest
         why = f"it answered, but the answer can't be recorded ({bug}); its digest is {digest}: settle with a receipt"
         await unknown.ask_person(call, why, is_sender_done=not call.may_still_send)
@@ -454,8 +476,11 @@ async def _handle_tool_error(call: LogicalCall, bug: BaseException) -> NoReturn:
 
 
 async def _park_through_outage(call: LogicalCall, trouble: Exception) -> NoReturn:
-    """Park during an outage; the same key and bytes are sent after the timer. If every try of a keyed call failed
-    before it was sent, that is recorded, so that nobody is asked whether it happened."""
+    """Park during an outage. After the timer the same key and bytes are sent again.
+
+    If every try of a keyed call failed before it was sent, that is recorded, so that nobody is asked whether the call
+    happened.
+    """
     tool = call.tool
     if call.has_pending_entry and not tool.is_unsafe and not call.may_have_been_sent:
         await _record_not_sent(call, describe_error(trouble))
@@ -505,7 +530,7 @@ async def _record(call: LogicalCall, outcome: Outcome) -> BaseModel:
 
 
 async def _record_acceptance(call: LogicalCall, answer: Pending) -> NoReturn:
-    """Record the acceptance, then park until the callback."""
+    """Record that upstream accepted the call, then park until its callback."""
     wait = call.wait("webhook", call.past.last_wait("webhook")[0], within=answer.within)
     payload = {"receipt": answer.receipt, "deadline": wait.deadline.isoformat()}
     event = e.ToolAccepted(slot=call.slot, attempt=call.attempt, tool=call.tool.name, payload=payload)
@@ -522,8 +547,11 @@ async def _record_refusal(call: LogicalCall, no: Refusal) -> NoReturn:
 
 
 async def _commit(call: LogicalCall, batch: Batch, **outcome: Any) -> Reply:
-    """Commit an outcome. If the lease is lost, report it as a late result; also if this or another branch was cut off
-    while it wrote, and only a person could settle the call. If another outcome came first, that one counts."""
+    """Commit an outcome. If another outcome was recorded first, that one counts.
+
+    Reports the outcome as a late result if the lease is lost, and also if the write was cut off and only a person could
+    settle the call.
+    """
     visit = call.visit
     try:
         reply = await visit.commit(batch)

@@ -1,5 +1,8 @@
-"""Canonical bytes (RFC 8785, so that spelling doesn't change a hash) and keyed digests of user and model data.
-Digests of arguments are keyed, as a plain hash of a low-entropy argument could be guessed after erasure."""
+"""Canonical bytes (RFC 8785) and keyed digests of user and model data.
+
+In the canonical form, different spellings of a value have the same hash. Digests of arguments are keyed, because a
+plain hash of a low-entropy argument could be guessed after erasure.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from pydantic.fields import FieldInfo
 
 M = TypeVar("M", bound=BaseModel)
 Hasher = Callable[[Any], str]
-MAX_VALUE = 64 * 1024 * 1024  # bytes of JSON, per value in a journal
+MAX_VALUE = 64 * 1024 * 1024  # bytes of JSON per value in a journal
 _SAFE_INTEGER = 2**53 - 1
 _ANYTHING = TypeAdapter(Any)
 _PLAIN = json.JSONEncoder(allow_nan=False, ensure_ascii=False)
@@ -26,7 +29,7 @@ _SORTED = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=F
 
 
 class TooLarge(ValueError):
-    """A value too large for a journal. `digest` is of its JSON, for errors that say where it is kept."""
+    """A value too large for a journal. `digest` is the digest of its JSON, which the error message quotes."""
 
     def __init__(self, size: int, digest: str) -> None:
         super().__init__(
@@ -37,7 +40,10 @@ class TooLarge(ValueError):
 
 
 def canonical(value: Any) -> bytes:
-    """RFC 8785 bytes. Raises ValueError for what JSON can't carry: NaN, integers beyond 2^53, lone surrogates."""
+    """Return the RFC 8785 bytes of a value.
+
+    Raises ValueError for what JSON can't represent: NaN, integers beyond 2^53, lone surrogates.
+    """
     try:
         return _SORTED.encode(value).encode() if _is_simple(value) else rfc8785.dumps(value)
     except (rfc8785.CanonicalizationError, UnicodeEncodeError, RecursionError) as error:
@@ -45,7 +51,10 @@ def canonical(value: Any) -> bytes:
 
 
 def parsed(data: bytes) -> Any:
-    """Parse canonical bytes reversibly: integers beyond 2^53 - 1 were whole floats. Raises ValueError."""
+    """Parse canonical bytes so that they encode to the same bytes again. Raises ValueError.
+
+    Integers beyond 2^53 - 1 become floats, because they were whole floats before encoding.
+    """
     try:
         return json.loads(data, parse_int=_whole)
     except RecursionError as error:
@@ -53,7 +62,10 @@ def parsed(data: bytes) -> Any:
 
 
 def as_hashed(stored: Any) -> Any:
-    """Undo jsonb's turning of whole floats into integers, to hash a value again. Raises ValueError."""
+    """Return a value read from jsonb in the form that was hashed: jsonb turns large whole floats into integers.
+
+    Raises ValueError.
+    """
     return parsed(json.dumps(stored).encode())
 
 
@@ -63,7 +75,10 @@ def _whole(text: str) -> int | float:
 
 
 def _is_simple(value: Any) -> bool:
-    """Return whether sorted compact JSON equals RFC 8785's form: nearly always, and five times as fast."""
+    """Return whether sorted compact JSON equals the RFC 8785 form.
+
+    This holds for nearly all values, and compact JSON is five times as fast.
+    """
     kind = type(value)
     if kind is str or value is None or kind is bool:
         return True
@@ -78,13 +93,19 @@ def _is_simple(value: Any) -> bool:
 
 
 def digest_of(result: Any) -> str:
-    """Return the digest of sorted compact JSON: RFC 8785 would refuse a 64-bit id, after the effect."""
+    """Return the digest of a result's sorted compact JSON.
+
+    RFC 8785 is not used here, because it would refuse a 64-bit integer when the effect has already happened.
+    """
     return "sha256:" + hashlib.sha256(_DIGESTED.encode(result).encode()).hexdigest()
 
 
 def plain(value: Any) -> Any:
-    """Return the value as the journal will give it back; a model by its aliases. Raises ValueError for what would
-    not survive, and for sets, whose order differs between processes, so that a repeat would send other bytes."""
+    """Return the value as plain data, exactly as the journal will return it; a model by its aliases.
+
+    Raises ValueError for values that recording would change, and for sets: their order differs between processes, so a
+    repeat would send other bytes.
+    """
     if isinstance(value, BaseModel):
         return as_recorded(value, type(value))[0]
     recorded = _dumped(value)
@@ -94,7 +115,10 @@ def plain(value: Any) -> Any:
 
 
 def as_recorded(value: BaseModel, model: type[M]) -> tuple[Any, M]:
-    """Return a value as plain data, and as a `model` read back. Raises ValueError as `plain` does, naming the field."""
+    """Return a value as plain data, and the `model` parsed back from it.
+
+    Raises ValueError as `plain` does, naming the field.
+    """
     recorded = _dumped(value)
     try:
         loaded = model.model_validate(recorded)
@@ -110,12 +134,12 @@ def _dumped(value: Any) -> Any:
         if isinstance(value, BaseModel):
             if _may_hold_anything(type(value)):
                 _refuse_sets(value.model_dump(by_alias=True))
-            value = value.model_dump(mode="json", by_alias=True)  # `to_json` would turn NaN into null, or pass it on
+            value = value.model_dump(mode="json", by_alias=True)  # `to_json` would turn NaN into null, or keep it
         text = _PLAIN.encode(value)
         size = len(data := text.encode())
         if size > MAX_VALUE:
             raise TooLarge(size, "sha256:" + hashlib.sha256(data).hexdigest())
-        del data  # it may be 64 MiB
+        del data  # free up to 64 MiB before parsing
         return json.loads(text)
     except TooLarge:
         raise
@@ -133,7 +157,10 @@ def as_json(value: Any) -> Any:
 
 
 def difference(value: Any, loaded: Any, where: str) -> str:
-    """Return the first difference to `loaded`; tuples may become lists, private attributes don't count."""
+    """Describe the first difference between a value and what was loaded back; empty if there is none.
+
+    Tuples may become lists, and private attributes are ignored.
+    """
     if isinstance(value, tuple) and isinstance(loaded, list):
         value = list(value)
     if isinstance(value, BaseModel) and isinstance(loaded, BaseModel):
@@ -185,34 +212,35 @@ def _refuse_sets(value: Any) -> None:
 
 @lru_cache(maxsize=1024)
 def _may_hold_anything(model: type[BaseModel]) -> bool:
-    """Return whether a field's type is too open for `unordered` to know what it will hold."""
+    """Return whether a field's type is too open for `unordered` to know which values it will hold."""
     schemas = (schema for _, schema in schemas_in(model.__pydantic_core_schema__, ""))
     return any(s["type"] in _OPEN or getattr(s.get("cls"), "model_config", {}).get("extra") == "allow" for s in schemas)
 
 
 def unordered(model: type[Any]) -> str | None:
-    """Return the first unordered field, however deep, as `Model.field`; None if there is none."""
+    """Return the first field that holds a set, at any depth, as `Model.field`; None if there is none."""
     _complete(model)
     schema = getattr(model, "__pydantic_core_schema__", {})
     return next((where for where, part in schemas_in(schema, model.__name__) if part["type"] in _UNORDERED), None)
 
 
 def _complete(model: type[Any]) -> bool:
-    """Complete a model whose annotations name classes defined after it; return whether it is complete."""
+    """Rebuild a model whose annotations name classes defined after it. Return whether it is complete."""
     if getattr(model, "__pydantic_complete__", True) is False:
         model.model_rebuild(raise_errors=False)
     return bool(getattr(model, "__pydantic_complete__", True))
 
 
-# pydantic-core's names. A `set` in a model is one of these whatever its annotation: Set, AbstractSet, frozenset.
+# These are pydantic-core's type names. A set in a model has one of them whatever its annotation is: Set, AbstractSet,
+# frozenset.
 _UNORDERED = frozenset({"set", "frozenset"})
 _OPEN = frozenset({"any", "set", "frozenset", "is-instance", "custom-error", "function-plain", "generator"})
-# Parts of a schema that hold the author's values and functions, not types.
+# These parts of a schema hold the author's values and functions, not types.
 _NO_TYPES = frozenset({"metadata", "config", "default", "expected", "members", "serialization"})
 
 
 def unstable(model: Any) -> str:
-    """Return why recorded values of this model may not read the same in every process, or an empty text."""
+    """Return why recorded values of this model may not be read back the same in every process; empty if they are."""
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
         return f"{model!r} is not a Pydantic model: declare one, such as `class Answer(BaseModel): text: str`"
     return _problem_in(model, _complete(model))
@@ -220,7 +248,11 @@ def unstable(model: Any) -> str:
 
 @lru_cache(maxsize=1024)
 def _problem_in(model: type[BaseModel], is_complete: bool) -> str:
-    """Cached, also by whether the model is complete: every visit asks about the models of its calls."""
+    """Return the problem that `unstable` reports.
+
+    The result is cached, because every visit asks about the models of its calls; a model that is completed later is
+    checked again.
+    """
     if (where := unordered(model)) is not None:
         return (
             f"{where} contains a set, whose order differs between processes, so that a repeat would not be the same "
@@ -230,7 +262,7 @@ def _problem_in(model: type[BaseModel], is_complete: bool) -> str:
 
 
 def _lossy_fields(model: type[BaseModel]) -> Iterator[str]:
-    """Yield fields, however deep, whose values would not survive recording, each with what to do about it."""
+    """Yield the problem and fix of each field, at any depth, whose values recording would lose."""
     for _, part in schemas_in(model.__pydantic_core_schema__, model.__name__):
         if part["type"] in ("model", "dataclass"):
             kind = part["cls"]
@@ -242,7 +274,7 @@ def _lossy_fields(model: type[BaseModel]) -> Iterator[str]:
 def _problem_of(kind: type[Any], name: str, field: FieldInfo) -> str:
     if field.exclude:
         if kind.__pydantic_decorators__.computed_fields.keys() & set(_names_read(kind, name, field)):
-            return ""  # a computed field records it under the name used for reading, as Pydantic AI's files do
+            return ""  # a computed field records it under the name that is read, as in Pydantic AI's file types
         return "is excluded from what is recorded, so it would come back as its default: leave out `exclude=True`"
     stored = field.serialization_alias or name
     if stored not in (accepted := _names_read(kind, name, field)):
@@ -281,7 +313,7 @@ def _holds_secret(annotation: Any) -> bool:
 
 
 def schemas_in(schema: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield every schema within a model's pydantic schema, with the model and field that hold it."""
+    """Yield every schema within a model's pydantic schema, with the model and field that contain it."""
     if isinstance(schema, (list, tuple)):
         for each in schema:
             yield from schemas_in(each, where)
@@ -296,15 +328,17 @@ def schemas_in(schema: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
             for field, each in part.items():
                 yield from schemas_in(each, f"{where}.{field}")
         elif name in ("fields", "computed_fields"):
-            for each in (each for each in part if isinstance(each, dict)):  # a dataclass also lists their bare names
+            for each in (each for each in part if isinstance(each, dict)):  # a dataclass lists field names too
                 yield from schemas_in(each, f"{where}.{each.get('name') or each.get('property_name')}")
         elif name not in _NO_TYPES:
             yield from schemas_in(part, where)
 
 
 def has_at_most(value: Any, characters: int) -> bool:
-    """Return whether the JSON of plain data is at most this long. What is obviously far below it, as most arguments
-    are, is not encoded."""
+    """Return whether the JSON of plain data has at most this many characters.
+
+    Values that are obviously far shorter, such as most arguments, are not encoded.
+    """
     if type(value) is dict and len(value) <= 64:
         for name, each in value.items():
             is_small = len(each) < 1000 if type(each) is str else isinstance(each, (int, float, NoneType))
@@ -316,12 +350,12 @@ def has_at_most(value: Any, characters: int) -> bool:
 
 
 def on_one_line(text: str) -> str:
-    """Escape line ends and invisible characters for a log line."""
+    """Escape line breaks and invisible characters for a log line."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def printable(value: Any) -> Any:
-    """Escape NUL and lone surrogates at any depth, so that every column can hold the value."""
+    """Escape NUL and lone surrogates at any depth, so that any database column can hold the value."""
     match value:
         case str():
             return value.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
@@ -338,7 +372,7 @@ def keyed_hasher(key: bytes) -> Hasher:
     keyed = hmac.new(key, digestmod="sha256")
 
     def digest(value: Any) -> str:
-        mac = keyed.copy()  # a third of the time of `hmac.digest`
+        mac = keyed.copy()  # takes a third of the time of `hmac.digest`
         mac.update(canonical(value))
         return mac.hexdigest()
 
@@ -346,8 +380,11 @@ def keyed_hasher(key: bytes) -> Hasher:
 
 
 def idempotency_key(run_id: str, slot: str, attempt: int, secret: bytes | None) -> str:
-    """Return the key of one attempt. It depends on these alone, so that it never changes: nobody can guess it without
-    the secret. None is for runs from before there was one."""
+    """Return the idempotency key of one attempt.
+
+    It depends only on these arguments, so it never changes, and it can't be guessed without the secret. `secret` is
+    None for runs created before secrets existed.
+    """
     call = f"{run_id}|{slot}|{attempt}".encode()
     if secret is None:
         digest = hashlib.sha256(call).digest()
@@ -357,10 +394,13 @@ def idempotency_key(run_id: str, slot: str, attempt: int, secret: bytes | None) 
 
 
 def callback_token(run_id: str, slot: str, attempt: int, secret: bytes) -> str:
-    """Return the token by which one attempt is answered later. It is stored nowhere: see `idempotency_key`."""
+    """Return the token with which upstream answers an attempt later.
+
+    It is derived, not stored: see `idempotency_key`.
+    """
     return hmac.digest(secret, f"callback token\x00{run_id}|{slot}|{attempt}".encode(), "sha256").hex()
 
 
 def token_digest(token: str) -> bytes:
-    """Return the digest by which a callback's wait is found."""
+    """Return the digest by which the wait for a callback is found."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()

@@ -1,4 +1,4 @@
-"""Certificates of keyed tools: whether the upstream was seen to honour idempotency keys."""
+"""Certificates of keyed tools. They say whether the upstream was seen to honour idempotency keys."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ Policy = Literal["allow", "warn", "refuse"]
 Word = Literal[
     "certified", "not_probed", "expired", "changed", "unclear", "ignores_keys", "refuses_repeats", "hook_denies"
 ]
-# Seen to treat a repeat as a second order, or to refuse it: such calls aren't repeated without asking, keyed or not.
+# The upstream was seen to treat a repeat as a second order, or to refuse it. Calls of such tools aren't repeated
+# without asking, keyed or not.
 _UNSAFE: frozenset[Word] = frozenset({"ignores_keys", "refuses_repeats"})
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeVerdict:
-    """Verdict of a tool's newest probe. `found` is what it saw, even if expired or outdated; `until` its expiry."""
+    """Verdict on a tool by its newest probe.
+
+    `found` is what that probe saw, even if it has expired or the tool has changed since; `until` is its expiry.
+    """
 
     word: Word
     found: Word = "not_probed"
@@ -31,12 +35,15 @@ class ProbeVerdict:
 
     @property
     def is_unsafe(self) -> bool:
-        """Return whether the last probe saw repeats go unrecognized; only another probe revokes that."""
+        """Return whether the last probe saw that upstream doesn't recognize repeats.
+
+        Only another probe revokes that.
+        """
         return self.found in _UNSAFE
 
     @property
     def is_denier(self) -> bool:
-        """Return whether the last probe saw the hook miss an effect, so that its "did not happen" proves nothing."""
+        """Return whether the last probe saw the reconcile hook miss an effect: its "did not happen" proves nothing."""
         return self.found == "hook_denies"
 
 
@@ -45,7 +52,7 @@ NOT_PROBED = ProbeVerdict("not_probed")
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A keyed tool's standing, with the finding of its newest probe, who made it and when."""
+    """The verdict on a keyed tool, with details of its newest probe: the finding, who made it and when."""
 
     standing: ProbeVerdict
     told: str = ""
@@ -57,11 +64,14 @@ CertificateReader = Callable[[str, Tool], Certificate | None]
 
 
 class Certificates:
-    """Certificates of a worker's tools, and the policy for uncertified ones. This class has none."""
+    """The certificates of a worker's tools, and the policy for uncertified tools.
+
+    The base class has no certificates.
+    """
 
     def __init__(self, policy: Policy = "allow") -> None:
         self.policy = policy
 
     async def standing(self, agent: str, tool: Tool, *, is_fresh: bool = False) -> ProbeVerdict:
-        """Return the standing of an agent's tool (agent name without version); `is_fresh` bypasses caches."""
+        """Return the verdict on a tool of an agent (its name without version). `is_fresh` bypasses caches."""
         return NOT_PROBED

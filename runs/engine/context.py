@@ -1,4 +1,4 @@
-"""The context given to nodes. All calls are journaled: a replay answers them from the record."""
+"""The context passed to nodes. Every call is journaled, and a replay answers it from the journal."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def _seconds(number: float) -> timedelta:
 
 
 def _noted(method: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Track a method until it is awaited, so that forgotten calls can be named."""
+    """Track a method's call until it is awaited, so that calls without `await` can be reported."""
     return _tracked(method, is_step=False)
 
 
 def _step(method: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Mark a journaled call, so that the visit knows when the node cancels it or forgets to await it."""
+    """Mark a journaled call, so that the visit notices if the node cancels it or forgets to await it."""
     return _tracked(method, is_step=True)
 
 
@@ -114,16 +114,16 @@ class Context:
     def __init__(self, visit: Visit) -> None:
         self._visit = visit
         self._not_begun: dict[object, Coroutine[Any, Any, Any]] = {}
-        self._amended: list[tuple[Any, Amendment]] = []  # by a call's result: how people changed the call
+        self._amended: list[tuple[Any, Amendment]] = []  # results of calls, each with the call's amendment
 
     def _take_over(self) -> None:
-        """Apply changes made by messages during a call, if the node continues on its main branch."""
+        """Apply changes that messages made during a call, if the node continues on its main branch."""
         changes, places = self._visit.changes, self._visit.places
         if changes is not None and (changes.ahead or changes.is_watched) and not places.branch.under:
             changes.take_over(places.branch.calls)
 
     def forgotten(self) -> list[str]:
-        """Close the calls that were made and never awaited, and return their names: nothing was sent for them."""
+        """Close the calls that were never awaited, and return their names. Nothing was sent for them."""
         calls = [call for call in self._not_begun.values() if inspect.getcoroutinestate(call) == inspect.CORO_CREATED]
         for call in calls:
             call.close()
@@ -137,7 +137,7 @@ class Context:
 
     @property
     def trace_id(self) -> str:
-        """The trace id, the same over all resumes of the run."""
+        """The trace id. It stays the same when the run is resumed."""
         return self._visit.trace_id
 
     @_step
@@ -153,14 +153,14 @@ class Context:
         undo: AskedUndo = OF_THE_TOOL,
         documents: Sequence[Document] = (),
     ) -> Any:
-        """Call a `tool` with `args`: its input model, or a mapping that fits it. Returns its output model.
-        `evidence`, `why` and `documents` (default: what its gate makes of `args`) are shown to those who approve the
-        call; `grant` is an approval obtained before with `approve(tool=…)`. `max_age` limits the age of a pure tool's
-        answer: older cache entries are ignored, and an older recorded answer that nothing was made of yet is read
-        again. `undo`, one of the agent's `undos`, replaces the tool's own way to undo the effect; None: it can't be
-        undone. Raises ToolFailure (a definite refusal), Rejected (its gate was denied), ContentRefused (a hook withheld
-        the arguments), pydantic's ValidationError (wrong arguments; nothing is sent).
-        """
+        """Call a `tool` with `args`, its input model or a mapping that fits it, and return its output model.
+        `evidence`, `why` and `documents` (default: those that its gate makes from `args`) are shown to those who
+        approve the call; `grant` is an approval obtained before with `approve(tool=…)`. `max_age` limits the age of a
+        pure tool's answer: older cache entries are ignored, and an older recorded answer is read again unless the run
+        already continued from it. `undo`, one of the agent's `undos`, replaces the tool's own way to undo the effect;
+        None: it can't be undone. Raises ToolFailure (a definite refusal), Rejected (its gate was denied),
+        ContentRefused (a hook withheld the arguments), pydantic's ValidationError (wrong arguments; nothing is
+        sent)."""
         visit = self._visit
         slot = visit.next_slot()
         if max_age is not None:
@@ -178,8 +178,10 @@ class Context:
         return outcome
 
     def amendment(self, outcome: Any) -> Amendment | None:
-        """Return what a person changed of a call before it was sent; None if nothing was changed. `outcome` is the very
-        object that the call returned, or the ToolFailure that it raised."""
+        """Return what a person changed in a call before it was sent; None if nothing was changed.
+
+        `outcome` must be the same object that the call returned, or the ToolFailure that it raised.
+        """
         return next((amendment for given, amendment in self._amended if given is outcome), None)
 
     def _note_amendment(self, slot: str, outcome: Any) -> None:
@@ -196,13 +198,12 @@ class Context:
         deps: Any = None,
         after: Sequence[Said] = (),
     ) -> Any:
-        """Let the `assistant` work on the `prompt`, with its tools, until it gives an `assistant.output`.
+        """Let the `assistant` work on the `prompt`, with its tools, and return its final answer, an `assistant.output`.
         A prompt is a text, or a list of texts and Pydantic AI's files (BinaryContent, ImageUrl and so on). `after` is
-        an earlier conversation, such as `await ctx.handed_over()`, shown to it as data. A Pydantic AI agent works as it
-        is if one of the agent's `assistants` is `durable(it, …)`; `deps` are its dependencies, which aren't recorded;
-        its output is returned. Raises ModelFailure, Rejected (a gate of one of its tools was denied), ContentRefused (a
-        hook withheld the prompt).
-        """
+        an earlier conversation, such as `await ctx.handed_over()`, shown to it as data. `assistant` may also be a
+        Pydantic AI agent, if one of the agent's `assistants` is `durable(…)` of it; `deps` are its dependencies, which
+        aren't recorded, and its output is returned. Raises ModelFailure, Rejected (a gate of one of its tools was
+        denied), ContentRefused (a hook withheld the prompt)."""
         visit, slot = self._visit, self._visit.next_slot()
         known = assistant if isinstance(assistant, Assistant) else find_wrapped(visit.agent.assistants, assistant)
         if isinstance(known, WrappedAgent):
@@ -217,8 +218,10 @@ class Context:
 
     @_step
     async def model(self, assistant: Assistant, prompt: Prompt) -> str:
-        """Make one request to the `assistant` without tools and return the text of the answer. `prompt` is as in
-        `think`. Raises ModelFailure, ContentRefused (a hook withheld the prompt)."""
+        """Make one request to the `assistant` without tools and return the text of the answer.
+
+        `prompt` is as in `think`. Raises ModelFailure, ContentRefused (a hook withheld the prompt).
+        """
         return await ask_once(self._visit, self._visit.next_slot(), assistant, prompt)
 
     @_step
@@ -245,14 +248,13 @@ class Context:
         """Ask the people of `queue` for approval and wait. Raises Rejected, or its subclass Expired after `within`.
         `within` (7 days, or working hours of the queue's calendar) is the deadline; `on_timeout` and `escalate_to` say
         what happens then, as in `Gate`. With `tool`, `body` is that tool's input and the grant permits exactly that
-        call; without, the approval is information. `title` heads the question, `effect` says what will happen, `rule`
-        why they are asked, `headline` what decides; `evidence` and `why` are shown with it. `amount` is the amount at
-        stake, for approvers with a limit; by default it is what the tool's own gate says of this body. `quorum` is how
-        many different people of `queue` must approve, `then` are the stages after that; by default they are those of
-        the tool's own gate if it asks the same queue, otherwise one approval is enough. `documents` are what is to be
-        signed or paid, shown in full: the same bytes at each repeat; by default what the tool's own gate makes of this
-        body.
-        """
+        call; without it, the approval is only information. `title` is the question's heading, `effect` says what will
+        happen, `rule` why people are asked, `headline` is the deciding fact; `evidence` and `why` are shown with it.
+        `amount` is the amount at stake, for approvers with a limit (default: as declared by the tool's own gate).
+        `quorum` is how many different people of `queue` must approve, `then` are the stages after that; the default is
+        the requirement of the tool's own gate if that asks the same queue, otherwise one approval. `documents` are
+        shown in full, such as what is to be signed or paid; they must have the same bytes at each replay (default:
+        those that the tool's own gate makes from this body)."""
         visit = self._visit
         if problem := wrong_word(time := Time(within, on_timeout, escalate_to)):
             raise ValueError(f"approve({queue!r}): {problem}")
@@ -290,7 +292,7 @@ class Context:
         return await grant_from_decision(visit, slot, record, request, tool=name, arguments=arguments)
 
     def _amount_of(self, tool: Tool | None, body: Any, amount: Amount | None) -> dict[str, Any]:
-        """Return the plan's amount; empty if none is declared."""
+        """Return the plan's entry for the amount; empty if none is declared."""
         if amount is not None:
             return {"amount": amount_entry(lambda _: amount, body)}
         return tool.gate.amount_for(body) if tool is not None and tool.gate is not None and body is not None else {}
@@ -311,10 +313,12 @@ class Context:
         attributes: Mapping[str, Any] | None = None,
     ) -> Any:
         """Start a run of another `agent` with this `input`, and wait for its end without holding a worker.
-        `agent` is an agent, a name, or name@version. Returns its output, as the agent's own model if the agent itself
-        is given. `budget` is reserved from this run's (default: all that is left); `tags` and `attributes` are the
-        child's. It has its own page, journal and version. Raises ChildFailure if it fails or is cancelled,
-        MisusedContext for an unknown agent, for input or attributes that don't fit, and for too deep nesting.
+
+        `agent` is an agent, a name, or name@version. Returns its output, as an instance of the agent's `output` if the
+        agent object is given. `budget` is reserved from this run's budget (default: all that is left); `tags` and
+        `attributes` are set on the child. The child has its own page, journal and version. Raises ChildFailure if it
+        fails or is cancelled, MisusedContext for an unknown agent, for input or attributes that don't fit, and if runs
+        are nested too deeply.
         """
         return await child(
             self._visit, self._visit.next_slot(), agent, input, budget=budget, tags=tags, attributes=attributes or {}
@@ -322,16 +326,20 @@ class Context:
 
     @_noted
     async def gather(self, *branches: Coroutine[Any, Any, Any], return_exceptions: bool = False) -> list[Any]:
-        """Run `branches` at once: calls, or coroutines of your own that make calls. Returns their results in order.
-        Waits until every branch has finished; then raises the first exception in the branches' order, or, with
-        `return_exceptions`, returns exceptions as results. While a branch waits (for a person, a callback, a timer),
-        the others continue as far as they can."""
+        """Run `branches` concurrently: calls, or coroutines of your own that make calls.
+
+        Returns their results in order. Waits until every branch has finished; then raises the first exception in the
+        branches' order, or, with `return_exceptions`, returns exceptions as results. While a branch waits (for a
+        person, a callback, a timer), the others continue as far as they can.
+        """
         return await gather(self._visit, branches, return_exceptions=return_exceptions)
 
     @_step
     async def sleep(self, seconds: float | None = None, *, until: datetime | None = None) -> None:
-        """Wait without holding a worker: for `seconds`, or `until` an aware datetime. Raises ValueError if out of
-        range."""
+        """Wait for `seconds`, or `until` an aware datetime, without holding a worker.
+
+        Raises ValueError if out of range.
+        """
         visit = self._visit
         if (seconds is None) == (until is None):
             raise TypeError("sleep takes either seconds or until=")
@@ -356,16 +364,21 @@ class Context:
         within: timedelta = timedelta(days=7),
         or_else: Any = RAISE,
     ) -> Any:
-        """Wait for the next signal called `name` that no call has taken yet; earlier signals are kept for this. Returns
-        its payload, as a `schema` if one is given (raises BadSignal if it doesn't fit). After the time `within` (7
-        days): returns `or_else`, or raises TimedOut if there is none."""
+        """Wait for the next signal called `name` that no other call has received, and return its payload.
+
+        Signals sent earlier are kept until a call receives them. With a `schema` the payload is parsed; raises
+        BadSignal if it doesn't fit. After the time `within` (7 days): returns `or_else`, or raises TimedOut if there is
+        none.
+        """
         return await await_signal(self._visit, self._visit.next_slot(), name, schema, within, or_else)
 
     @_step
     async def message(self, *names: str, within: timedelta = timedelta(days=7), or_else: Any = RAISE) -> Any:
-        """Wait until a message with one of these `names` is answered (default: any that the agent takes). Check the
-        state first: earlier messages have been handled. Returns which one it was, a `Taken`; its changes are in the
-        state. After the time `within` (7 days): returns `or_else`, or raises TimedOut if there is none."""
+        """Wait until a message with one of these `names` is answered (default: any that the agent takes).
+
+        Check the state first: earlier messages have been handled. Returns the message as a `Taken`; its changes are in
+        the state. After the time `within` (7 days): returns `or_else`, or raises TimedOut if there is none.
+        """
         return await await_message(self._visit, self._visit.next_slot(), names, within, or_else)
 
     @_step
@@ -380,8 +393,8 @@ class Context:
         or_else: Any = RAISE,
     ) -> M:
         """Ask a person to fill in a form made from `schema`: an operator, or someone with the role or queue `of`.
-        `title` heads the question; `prefilled` is what the form starts with. After the time `within` (7 days): returns
-        `or_else`, or raises TimedOut if there is none."""
+        `title` is the question's heading; `prefilled` are the form's initial values. After the time `within` (7 days):
+        returns `or_else`, or raises TimedOut if there is none."""
         slot = self._visit.next_slot()
         answer = await ask(
             self._visit, slot, of, title=title, schema=schema, prefilled=prefilled or {}, within=within, or_else=or_else
@@ -390,60 +403,74 @@ class Context:
 
     @_step
     async def set_attributes(self, **values: Any) -> None:
-        """Set search attributes to these `values`: `set_attributes(customer="ACME", tags=["late"])`. Others are kept;
-        None unsets. Raises MisusedContext, and sets nothing, for names or types that the agent doesn't declare."""
+        """Set search attributes: `set_attributes(customer="ACME", tags=["late"])`.
+
+        Others are kept; None unsets. Raises MisusedContext, and sets nothing, for names or types that the agent doesn't
+        declare.
+        """
         await set_attributes(self._visit, self._visit.next_slot(), values)
 
     @_noted
     async def now(self) -> datetime:
-        """Return the database's time, the same on every replay."""
+        """Return the database's time. Every replay returns the same."""
         return datetime.fromisoformat(self._value("now", lambda: self._visit.journal.now().isoformat()))
 
     @_noted
     async def random(self) -> float:
-        """Return a random number from 0 up to 1, the same on every replay."""
+        """Return a random number from 0 up to 1. Every replay returns the same."""
         return float(self._value("random", lambda: _random.random()))
 
     @_noted
     async def uuid(self) -> UUID:
-        """Return a random UUID, the same on every replay."""
+        """Return a random UUID. Every replay returns the same."""
         return UUID(self._value("uuid", lambda: str(uuid4())))
 
     @_noted
     async def budget(self) -> Remaining:
-        """Return what the run may still use of each resource; replays get the same even after the budget is raised.
-        `usd_micro`, `tokens_in`, `tokens_out`, `model_calls`, `tool_calls` and `steps` are None if there is no cap."""
+        """Return what the run may still use of each resource.
+
+        Replays get the same values even after the budget is raised. `usd_micro`, `tokens_in`, `tokens_out`,
+        `model_calls`, `tool_calls` and `steps` are None if there is no cap.
+        """
         meter = self._visit.meter
         left = self._value("budget", lambda: asdict(Remaining.of(meter.caps, meter.used + meter.reserved)))
         return Remaining(**{name: left.get(name) for name in RESOURCES})
 
     def transcript(self) -> list[Said]:
-        """Return the lines of this visit's conversations (each `think`), in order, to pass on with `Handoff`. A long
-        transcript is cut to its newest lines."""
+        """Return the lines of this visit's conversations (each `think`), in order, to pass on with `Handoff`.
+
+        A long transcript is cut to its newest lines.
+        """
         return shortened([line for talk in self._visit.talks for line in talk.lines()])
 
     @_noted
     async def handed_over(self) -> list[Said]:
-        """Return the transcript that the run was handed off with; empty if there is none. Others wrote it: pass it to
-        `think(…, after=…)`, which shows it as data."""
+        """Return the transcript that was handed over to this run; empty if there is none.
+
+        Others wrote it: pass it to `think(…, after=…)`, which shows it as data.
+        """
         come = await self._visit.look_up(self._visit.journal.origin())
         lines = payload_of(come).get("transcript") or []
         return [Said.model_validate(line) for line in lines]
 
     def log(self, message: str, *, level: str = "info", **fields: Any) -> None:
-        """Log a line for people: `message`, and `fields` as name=value, with `level` debug, info, warning or error. The
-        run keeps its newest 500 lines; the worker's log has all of them. Not journaled: a replay adds no second line to
-        the run, and a crash may lose the last ones."""
+        """Log a line for people: `message`, then `fields` as name=value.
+
+        `level` is debug, info, warning or error. The run keeps its newest 500 lines; the worker's log has all of them.
+        Lines aren't journaled: a replay adds no second line to the run, and a crash may lose the last ones.
+        """
         text = tell_line(self._visit, message, level, fields)
         log.log(logging.getLevelNamesMapping()[level.upper()], "run %s: %s", self.run_id, on_one_line(text))
 
     def progress(self, done: float, of: float | None = None, note: str = "") -> None:
-        """Report progress: `done` out of `of` (None: unknown), with a `note`. The run keeps the newest report. Raises
-        ValueError for a value that is not a number, or more than the whole."""
+        """Report progress: `done` out of `of` (None: unknown), with a `note`. The run keeps the newest report.
+
+        Raises ValueError if a value is not a number, or if `done` exceeds `of`.
+        """
         tell_progress(self._visit, done, of, note)
 
     def _value(self, what: str, read: Any) -> Any:
-        """Return a value from outside the node: read once and recorded with the next transaction."""
+        """Return a value from outside the node. It is read once and recorded with the next transaction."""
         slot = self._visit.next_slot()
         record = self._visit.recall(slot, what, "")
         if record.now.result is not None:

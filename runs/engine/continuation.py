@@ -19,14 +19,14 @@ from runs.engine.errors import UnknownAgent, UnknownVersion
 from runs.engine.journal import Successor
 from runs.engine.outcomes import Crashed
 
-# Maximum handoffs of one piece of work, so that agents passing it back and forth come to an end.
+# Maximum number of handoffs in a row, so that agents which pass work back and forth come to an end.
 MAX_HANDOFFS = 16
-# Events and bytes of a journal from which people are advised to renew the run.
+# From this many events or bytes of a journal on, people are advised to renew the run.
 LARGE_JOURNAL = 5_000
 LARGE_BYTES = 64 * 1024 * 1024
-# Bytes of an agent's state, as JSON, from which people are advised to keep parts elsewhere: each step writes all of it.
+# From this many bytes of state (as JSON) on, people are advised to keep parts elsewhere: each step writes all of it.
 LARGE_STATE = 150_000
-# Limits of a transcript: its newest lines, and both ends of a line.
+# Limits of a transcript: the newest lines are kept, and of a long line its beginning and end.
 MAX_LINES = 200
 MAX_LINE_CHARACTERS = 8_000
 MAX_CHARACTERS = 100_000
@@ -50,9 +50,11 @@ class Talk(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """Returned by a node to continue the run as a new one, with this `state` and an empty journal. It is another run
-    of the same version and business key, with the rest of the budget. It begins at `node`, one of this node's edges;
-    by default at the agent's first node."""
+    """Returned by a node to continue the run as a new one, with this `state` and an empty journal.
+
+    The new run has the same version and business key, and the rest of the budget. It begins at `node`, one of this
+    node's edges; by default at the agent's first node.
+    """
 
     state: BaseModel | Mapping[str, Any]
     node: str = ""
@@ -60,9 +62,11 @@ class Renew:
 
 @dataclass(frozen=True, slots=True)
 class Handoff:
-    """Returned by a node to hand off to another `agent` (itself, a name, or name@version). The other run gets this
-    `input` and the rest of the budget, and those who wait for this run wait for that one. `transcript`, such as
-    `ctx.transcript()`, is for its assistants: see `ctx.handed_over()`."""
+    """Returned by a node to hand off to another `agent` (itself, a name, or name@version).
+
+    The other run gets this `input` and the rest of the budget, and whatever waits for this run then waits for that one.
+    `transcript`, such as `ctx.transcript()`, is for the other agent's assistants: see `ctx.handed_over()`.
+    """
 
     agent: Agent | str
     input: BaseModel | Mapping[str, Any]
@@ -70,7 +74,7 @@ class Handoff:
 
 
 def shortened(lines: Sequence[Said]) -> list[Said]:
-    """Return the newest lines, within the limits."""
+    """Return the newest lines that fit the limits."""
     kept: list[Said] = []
     room = MAX_CHARACTERS
     for line in reversed(lines[-MAX_LINES:]):
@@ -85,19 +89,22 @@ def shortened(lines: Sequence[Said]) -> list[Said]:
 
 
 def as_data(lines: Sequence[Said]) -> str:
-    """Return a conversation as text for a model, each line quoted so that none passes for another or a task."""
+    """Return a conversation as text for a model.
+
+    Each line is JSON, so that its content can't pose as another line or a task.
+    """
     return HEADING + "\n".join(line.model_dump_json() for line in lines)
 
 
 RENEWAL, HANDOFF = "renewal", "handoff"
 E = TypeVar("E", bound=e.Event)
-# Numbered events of a run from which its continuation is made.
+# Events of a run, with their numbers, from which its continuation is made.
 Inherited = Sequence[tuple[int, e.Event]]
 
 
 @dataclass(frozen=True, slots=True)
 class Renewed:
-    """The run continues as a new one at `node` with this `state`, as plain data."""
+    """An outcome: the run continues as a new one at `node` with this `state`, as plain data."""
 
     node: str
     state: Any
@@ -105,7 +112,7 @@ class Renewed:
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """The run is handed off to another `agent`. `input` is plain data that fits it."""
+    """An outcome: the run is handed off to another `agent`. `input` is plain data that fits that agent."""
 
     agent: Agent
     input: Any
@@ -116,7 +123,7 @@ class HandedOver:
 
 
 def renewal(agent: Agent, node: Node, returned: Renew) -> Renewed | Crashed:
-    """Validate a Renew; a bad state or node fails the run."""
+    """Validate a Renew. Return a Crashed for a bad state or node."""
     target = returned.node or agent.start
     if returned.node and target not in node.edges:
         edges = ", ".join(node.edges) or "an end"
@@ -131,7 +138,7 @@ def renewal(agent: Agent, node: Node, returned: Renew) -> Renewed | Crashed:
 
 
 def handoff(agent: Agent, node: Node, returned: Handoff) -> HandedOver | Crashed:
-    """Validate a Handoff, including all that the other agent's start would refuse."""
+    """Validate a Handoff, including everything that the start of the other agent would refuse."""
     wanted = returned.agent.graph_id if isinstance(returned.agent, Agent) else str(returned.agent)
     try:
         to = registry.find_for_step(wanted)
@@ -157,12 +164,12 @@ def _plain(given: BaseModel | Mapping[str, Any]) -> Any:
 
 
 def successor_id(origin: str) -> str:
-    """Return the id of a run's continuation: always the same, so there is only one."""
+    """Return the id of a run's continuation. It is derived from the origin's id, so there can be only one."""
     return str(uuid5(NAMESPACE_URL, f"{origin}|heir"))
 
 
 def is_too_often(inherited: Inherited) -> bool:
-    """Return whether the handoff limit is reached."""
+    """Return whether the run has reached the maximum number of handoffs."""
     come = _one(inherited, e.RunCarriedOn)
     return come is not None and come.handoffs >= MAX_HANDOFFS
 
@@ -170,7 +177,7 @@ def is_too_often(inherited: Inherited) -> bool:
 def successor_of(
     origin: str, agent: Agent, to: Renewed | HandedOver, *, input: Any, left: Caps, inherited: Inherited
 ) -> Successor:
-    """Return the continuation of a run of this `agent`, with its `input` and what is `left` of its budget."""
+    """Return the continuation of a run of this `agent`, given its `input` and what is `left` of its budget."""
     by, come, plan = f"run:{origin}", _one(inherited, e.RunCarriedOn), _one(inherited, e.StartPlanned)
     is_renewal = isinstance(to, Renewed)
     successor = agent if isinstance(to, Renewed) else to.agent
@@ -216,7 +223,7 @@ def successor_of(
 
 
 def ends_with(successor: Successor) -> list[e.Event]:
-    """Return the last events of the origin's journal: its continuation, and its end."""
+    """Return the last events of the origin's journal: its continuation and its end."""
     event: e.Event = e.RunRenewed(successor=successor.run_id)
     if successor.carried_on.how == HANDOFF:
         event = e.RunHandedOff(successor=successor.run_id, agent=f"{successor.agent}@{successor.version}")
@@ -240,7 +247,7 @@ def _or_default(left: Caps, successor: Agent) -> Caps:
 
 
 def _found_by(successor: Agent, inherited: Inherited, by: str) -> Iterator[e.AttributesSet]:
-    """Yield the origin's current attributes that the new agent declares too."""
+    """Yield the event that sets the origin's current attributes, as far as the new agent declares them too."""
     values: dict[str, list[tuple[str, str]]] = {}
     for event in (event for _, event in inherited if isinstance(event, e.AttributesSet)):
         values |= {name: [] for name in event.named}
@@ -258,7 +265,10 @@ def _found_by(successor: Agent, inherited: Inherited, by: str) -> Iterator[e.Att
 
 
 def _models(inherited: Inherited, by: str) -> Iterator[e.ModelsChosen]:
-    """Yield the origin's current models: the last choice for each assistant, unless a choice for all replaced it."""
+    """Yield the origin's current choices of models.
+
+    That is the last choice for each assistant, unless a later choice for all assistants replaced it.
+    """
     last: dict[str, e.ModelsChosen] = {}
     for event in (event for _, event in inherited if isinstance(event, e.ModelsChosen)):
         if event.assistant == "":
@@ -275,7 +285,7 @@ def _kept(inherited: Inherited) -> list[tuple[int, e.SignalReceived | e.SignalCa
 
 
 def _signals(successor: Agent, inherited: Inherited) -> list[tuple[int, e.SignalCarried]]:
-    """Return those that the new agent waits for, each with its number in the origin's journal."""
+    """Return the signals that the new agent accepts, each with its number in the origin's journal."""
     carried: list[tuple[int, e.SignalCarried]] = []
     counted: dict[str, int] = {}
     for seq, kept in _kept(inherited):
@@ -297,7 +307,7 @@ class _InMemory(Protocol):
 
 
 class MemoryContinuation:
-    """The same as `runs.journal.children.Succession`, in memory."""
+    """The in-memory counterpart of `runs.journal.children.Succession`."""
 
     async def origin(self: _InMemory) -> e.RunCarriedOn | None:
         self._fence()
@@ -317,6 +327,6 @@ class MemoryContinuation:
         return [event for event in self.run.events if isinstance(event, e.AnswerTakenOver)]
 
     async def undone(self: _InMemory, places: Collection[Place]) -> set[Place]:
-        """Return which of these places a test marked as undone."""
+        """Return those of these places that a test marked as undone."""
         self._fence()
         return {place for place in places if place in self.run.undone_elsewhere}

@@ -1,4 +1,7 @@
-"""Checks of an agent's declaration without running its code; each returns the problem and its fix, or None."""
+"""Checks of an agent's declaration, made without running its code.
+
+Each returns the problem and its fix, or None.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,13 @@ from runs.engine.tools import Tool
 
 _CONTEXT = "Context"
 _CONTEXT_NAMES = ("ctx", "context")
-# Statements that may keep a later one from running, or that define what runs later.
+# Statements that may prevent later ones from running, or that define code which runs later.
 _BRANCHES = (ast.If, ast.IfExp, ast.Match, ast.BoolOp, ast.Try, *FUNCTIONS, ast.Lambda)
 
 
 def parameters_problem(function: Callable[..., Any], state: type[BaseModel]) -> str | None:
-    """Return what is wrong with a node's parameters: it is called as `function(state, ctx)`."""
-    # A decorator's own parameters count, not those of the function that it wraps.
+    """Return what is wrong with a node's parameters; None if it can be called as `function(state, ctx)`."""
+    # The parameters of a decorator's wrapper count, not those of the function that it wraps.
     signature = inspect.signature(function, follow_wrapped=False)
     try:
         signature.bind(None, None)
@@ -50,7 +53,7 @@ def _annotated(parameter: inspect.Parameter) -> str:
 
 
 def state_problem(input: type[BaseModel], state: type[BaseModel]) -> str | None:
-    """Return why the first state can't be made of the input's fields, by the fields that both declare."""
+    """Return why the first state can't be built from the input, judging by the fields that both declare; else None."""
     if issubclass(input, RootModel) or issubclass(state, RootModel) or input.model_config.get("extra") == "allow":
         return None
     reads, writes = state.__pydantic_decorators__, input.__pydantic_decorators__
@@ -78,7 +81,10 @@ def _aliases(alias: str | AliasPath | AliasChoices | None) -> Iterator[str]:
 
 
 def sample_problem(document: Any, input: type[BaseModel], begin: Callable[[Any], Any] | None) -> str | None:
-    """Return why a run can't start with a sample's document. `begin` makes the first state, if that is only parsing."""
+    """Return why a run can't start with a sample's document; None if it can.
+
+    `begin` makes the first state; it is given only if that runs no code of the author.
+    """
     made = f"input={input.__name__}"
     try:
         parsed = input.model_validate(document)
@@ -93,7 +99,10 @@ def sample_problem(document: Any, input: type[BaseModel], begin: Callable[[Any],
 
 
 def undeclared_call(function: Callable[..., Any], is_declared: Callable[[Tool], bool]) -> str | None:
-    """Return the first `ctx.call` of an undeclared tool, also in helpers up to their first branch."""
+    """Describe the first `ctx.call` of an undeclared tool; None if there is none.
+
+    Helpers that the node calls are searched too, up to their first branch.
+    """
     for tool, place in _calls(function, set()):
         if not is_declared(tool):
             return f"{place} calls the tool {tool.name!r}, which the agent does not declare: name it in tools=[…]"
@@ -127,7 +136,7 @@ def _calls_in(
 
 
 def _before_branches(body: list[ast.stmt]) -> list[ast.stmt]:
-    """Return the statements that run each time, whatever the arguments are."""
+    """Return the statements that always run, whatever the arguments are."""
     return list(takewhile(lambda statement: not any(isinstance(n, _BRANCHES) for n in ast.walk(statement)), body))
 
 
@@ -154,7 +163,7 @@ def _handed(call: ast.Call, context: str, helper: Any) -> str | None:
 
 
 def _visible(function: FunctionType) -> Mapping[str, Any]:
-    """Return the values of names in a function's source, without those that it binds itself."""
+    """Return the values of the names that a function reads from outside, without those that it binds itself."""
     code = function.__code__
     cells = zip(code.co_freevars, function.__closure__ or (), strict=False)
     known = {**function.__globals__, **{name: content(cell) for name, cell in cells}}
@@ -171,7 +180,7 @@ def _bound(code: CodeType) -> Iterator[str]:
 
 
 def _resolved(expression: ast.expr, known: Mapping[str, Any]) -> Any:
-    """Return what a (dotted) name refers to, without running any code; None if unknown."""
+    """Return the object that a (dotted) name refers to, without running any code; None if unknown."""
     if isinstance(expression, ast.Attribute):
         return inspect.getattr_static(_resolved(expression.value, known), expression.attr, None)
     return known.get(expression.id) if isinstance(expression, ast.Name) else None

@@ -1,4 +1,7 @@
-"""Drives a claimed run until it waits, stops or ends. Each change is one journal call under the claimant's lease."""
+"""Drives a claimed run until it waits, stops or ends.
+
+Each change is written by one journal call under the claimant's lease.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +37,12 @@ from runs.engine.undoing.visit import Undone, undo_visit
 from runs.engine.unknown import Ending
 from runs.engine.visit import Visit, place_of
 
-_AGAIN = "again"  # the record changed during a stop for an operator: read it and continue
-MAX_LOOKS = 20  # attempts to hand over a run while something blocks it
+_AGAIN = "again"  # the record changed during a stop: read it again and continue
+MAX_LOOKS = 20  # maximum attempts to continue as another run while something blocks that
 
 
 class Driver:
-    """One claim's work on one run."""
+    """The work of one claim on one run."""
 
     def __init__(
         self, agent: Agent, journal: Journal, runtime: Runtime, control: Control, *, trace_id: str, generation: int = 0
@@ -53,16 +56,18 @@ class Driver:
         self.wish: e.CancelRequested | None = None  # the latest request to cancel the run
         self.entry: tuple[str, Any] | None = None  # node and state to enter first, if not from the input
         self.fork: Fork | None = None
-        self.undo_asked: e.UndoAsked | None = None  # the run was ended from outside, to undo its effects first
+        self.undo_asked: e.UndoAsked | None = None  # set if the run was ended from outside: undo its effects first
         self.depth = 0
-        self._wrote = ""  # the fingerprint of other code that wrote the checkpoint, until an operator has checked
-        self._unread: JournalBroken | None = None  # why no node can continue from its state; ending needs none
+        self._wrote = ""  # the fingerprint of other code that wrote the checkpoint, until an operator checked it
+        self._unread: JournalBroken | None = None  # why no node can continue; ending the run needs none
         self._running: Visit | None = None
         self._at_end = Ending(agent, journal, runtime, control, trace_id)
 
     async def drive(self) -> str:
-        """Work until the run is released; return parked, paused, released, halted, completed, failed, cancelled or
-        operator. Raises StaleLease when another claimant has the run."""
+        """Work until the run is released. Raises StaleLease when another claimant has the run.
+
+        Returns parked, paused, released, halted, completed, failed, cancelled or operator.
+        """
         while True:
             try:
                 how = await self._drive()
@@ -109,7 +114,7 @@ class Driver:
         return await self._note_skipped(history)
 
     async def _note_skipped(self, history: History) -> Reply:
-        """Record newer checkpoints that can't be used, each once; an older protocol has no event for it."""
+        """Record each newer checkpoint that can't be used, once. Runs of older protocols have no event for that."""
         assert self.created is not None
         if not history.skipped or self.created.protocol < SKIPPED_CHECKPOINTS:
             return history.reply
@@ -118,7 +123,7 @@ class Driver:
         return await self.journal.commit(Batch(skipped)) if skipped else history.reply
 
     async def _begin(self) -> str | None:
-        """Enter the first node with a state made from the input, or the entry of a renewal, fork or migration."""
+        """Enter the first node with the state made from the input, or the entry of a renewal, fork or migration."""
         assert self.created is not None
         if self.entry is not None:
             return await self._enter(*self.entry)
@@ -134,8 +139,11 @@ class Driver:
         return await self._enter(self.agent.start, state)
 
     async def _enter(self, node: str, state: Any, buffered: tuple[e.Event, ...] = ()) -> str | None:
-        """Record a visit's entry and checkpoint in one commit: a consistent cut. If the journal has the visit (its
-        checkpoint was damaged), write nothing: its recorded calls stay on the tape."""
+        """Record a visit's entry and its checkpoint in one commit, so that no call is in progress at the checkpoint.
+
+        If the journal has the visit already, its checkpoint was damaged: then nothing is written, and the visit's
+        recorded calls stay on the tape.
+        """
         visit, over = self.at.visit + 1, f"{self.at.generation}.{self.at.visit}"
         state = between(self.tape, over, state)
         if visit not in self.tape.visits and self.agent.messages:
@@ -150,7 +158,7 @@ class Driver:
         return None if reply.stop is None else await self._stopped(reply.stop)
 
     async def _held(self) -> str | None:
-        """Stop if an operator must act first: on a recorded stop, other code, or unreported late results."""
+        """Stop if an operator must act first: an open stop, a checkpoint of other code, or unreported late results."""
         stop = self.tape.open_stop()
         if stop is not None:
             return await self._stand_still(WaitSpec(self.journal.run_id, stop, 0, "operator", 0, self.journal.now()))
@@ -207,7 +215,7 @@ class Driver:
     # --- from an outcome to a commit ---
 
     async def _act(self, outcome: Outcome | Undone) -> str | None:
-        """Make an outcome durable. None: the run continues here."""
+        """Make an outcome durable. Return how the run was released, or None to continue here."""
         match outcome:
             case Advanced():
                 return await self._enter(outcome.node, outcome.state, tuple(self._buffered()))
@@ -236,7 +244,10 @@ class Driver:
     async def _answer_between(
         self, over: str, state: Any, buffered: tuple[e.Event, ...]
     ) -> tuple[Any, tuple[e.Event, ...]]:
-        """Answer messages that wait between nodes. Buffered events are recorded before answers that depend on them."""
+        """Answer messages that wait between two nodes.
+
+        Buffered events are recorded first, because the answers depend on them.
+        """
         while self.control.stop is None and (came := await self.journal.inbox()) is not None:
             events, _ = handled(self.agent, partial(dict, state), came, visit=over, place=0)
             reply = await self.journal.answer(came.n, outcome_of(events), [*buffered, *events])
@@ -247,7 +258,7 @@ class Driver:
         return state, buffered
 
     async def _answer_parked(self, parked: Parked) -> bool:
-        """Answer messages waiting while the node waits. Return whether to continue or load again."""
+        """Answer messages while the node waits. Return whether to load the journal again and continue."""
         running = self._running
         assert running is not None and running.changes is not None
         slots = {slot for _, _, slot in parked.waits}
@@ -284,9 +295,9 @@ class Driver:
         if reply.stop is not None:
             return await self._stopped(reply.stop)
         if await self.journal.inbox() is not None:
-            if self._is_undoing:  # its sender is answered at the end
+            if self._is_undoing:  # the sender is answered when the run ends
                 return await self._settle({i: kind for i, kind, _ in parked.waits}, event.waits) or _AGAIN
-            return await self._park(parked, has_mail=True)  # it arrived just now
+            return await self._park(parked, has_mail=True)  # the message arrived just now
         if self._refused == parked:
             waits = [slot for _, _, slot in parked.waits]
             return await self._operator(
@@ -295,7 +306,7 @@ class Driver:
                 )
             )
         self._refused = parked
-        await self._load()  # it was resolved before we parked: read the result and continue
+        await self._load()  # a wait was resolved before the run parked: read the result and continue
         return None
 
     async def _stopped(self, reason: str, key: str = "") -> str | None:
@@ -304,7 +315,7 @@ class Driver:
                 reply = await self.journal.set_aside([e.RunReleased(reason="halt")], key)
                 return "halted" if reply.is_done or reply.stop is None else await self._stopped(reply.stop)
             case "cancel" if self._is_undoing:
-                self.control.take_back("cancel")  # handled: this is its result
+                self.control.take_back("cancel")  # the request is handled: an undo visit is the result of a cancel
                 await self._load()
                 return None
             case "cancel":
@@ -313,7 +324,7 @@ class Driver:
                 await self.journal.leave("release", [e.RunReleased(reason="drain")], state="running")
                 return "released"
             case "overtaken":
-                await self._load()  # the answer arrived while the call seemed unanswered: read it and continue
+                await self._load()  # an outcome was recorded before this one: read it and continue
                 return None
             case _:
                 reply = await self.journal.leave("pause", [e.RunPaused(by="operator")], state="paused")
@@ -321,12 +332,12 @@ class Driver:
                     return "paused"
                 if reply.is_cancel_requested:
                     return await self._cancel()
-                self.control.take_back("pause")  # resumed in the meantime
+                self.control.take_back("pause")  # someone resumed the run in the meantime
                 await self._load()
                 return None
 
     async def _exceeded(self, over: Exceeded) -> str | None:
-        """Ask for a higher cap, unless it was raised or reservations were returned."""
+        """Ask people for a higher cap, unless it was raised or reservations were released meanwhile."""
         reply = await self._load()
         if reply.stop is not None:
             return await self._stopped(reply.stop)
@@ -338,9 +349,9 @@ class Driver:
         return await self._stand_still(wait)
 
     async def _fail(self, crash: Crashed) -> str:
-        reply = await self._load()  # not everything the visit recorded is on its tape
+        reply = await self._load()  # the visit may have recorded events that are not on its tape
         if reply.stop == "cancel":
-            return await self._cancel()  # the person who cancels decides about its effects
+            return await self._cancel()  # whoever cancels decides about the effects
         await debit_lost(self.journal, self.tape)
         payload = printable({"message": crash.message, "traceback": crash.traceback})
         if self.agent.on_failure == "undo" and (how := await self._undo_first("failed", crash.code, payload)):
@@ -349,14 +360,17 @@ class Driver:
         return await self._end("failed", [*self._buffered(), event], error=crash.code)
 
     async def _end_as_asked(self, undo_asked: e.UndoAsked) -> str:
-        """Undo the run's effects as requested from outside, then end it; a completed run ends as cancelled."""
+        """Undo the run's effects as requested from outside, then end it. A completed run ends as cancelled."""
         if undo_asked.code != WITH_PARENT:
             return await self._fail(ending.crash_of(undo_asked))
         how = await self._undo_first("cancelled", "", ending.stated(undo_asked))
         return how or await self._end("cancelled", [ending.nothing_left(undo_asked)])
 
     async def _undo_first(self, reason: Reason, code: str, ends_with: Any) -> str | None:
-        """Settle unknown outcomes, then begin to undo effects, before the run ends. None: nothing to undo."""
+        """Settle unknown outcomes, then begin to undo the run's effects before it ends.
+
+        Return None if there are none.
+        """
         if waits := await ending.open_questions(self._at_end, self.tape):
             return await self._settle({w.id: w.kind for w in waits}, [w.slot for w in waits]) or _AGAIN
         await self._load()  # a hook may have reported a call's outcome
@@ -370,14 +384,14 @@ class Driver:
         return _AGAIN
 
     async def _settle(self, waits: dict[UUID, str], slots: list[str]) -> str | None:
-        """Release the run until one of these waits is resolved, whatever else people requested."""
+        """Release the run until one of these waits is resolved, even if a pause or cancel is requested."""
         state = waiting_state(set(waits.values()))
         parked = e.RunParked(state=state, waits=slots)
         reply = await self.journal.leave("settle", [parked], state=state, waits=list(waits))
         return "parked" if reply.is_done else None
 
     async def _end_undone(self) -> str:
-        """End the run after every effect was handled, unless news just arrived."""
+        """End the run after every effect was handled. If new events arrived meanwhile, continue with those."""
         known = self.journal.seq
         await self._load()
         if self.journal.seq > known:
@@ -386,12 +400,15 @@ class Driver:
         return await self._end(state, [*self._buffered(), event], error=code)
 
     async def _end(self, state: str, events: list[e.Event], *, error: str = "") -> str:
-        """End the run; if it was cancelled meanwhile, it ends as cancelled."""
+        """End the run. If someone cancelled it meanwhile, it ends as cancelled."""
         reply = await self.journal.leave("end", events, state=state, error=error)
         return state if reply.is_done else await self._cancel()
 
     async def _succeed(self, to: Renewed | HandedOver) -> str | None:
-        """Continue the run as another; signals move along, messages are answered, pause and cancel come first."""
+        """Complete the run and create the run that continues it.
+
+        Messages are answered first, signals move to the new run, and a pause or cancel takes precedence.
+        """
         if isinstance(to, HandedOver) and is_too_often(await self.journal.inherited()):
             problem = f"the work was handed on {MAX_HANDOFFS} times, the last time to {to.agent.graph_id}"
             return await self._fail(Crashed("too_many_handoffs", problem, ""))
@@ -405,7 +422,7 @@ class Driver:
                 over = f"{self.at.generation}.{self.at.visit}"
                 state, buffered = await self._answer_between(over, between(self.tape, over, to.state), buffered)
                 going = Renewed(to.node, state)
-            count += self.journal.seq == seen  # messages that keep coming are answered and don't count
+            count += self.journal.seq == seen  # answered messages change `seq` and don't count as attempts
             if (await self.journal.succeed(partial(self._made_of, going, buffered))).is_done:
                 return "completed"
         problem = (
@@ -417,7 +434,7 @@ class Driver:
     def _made_of(
         self, to: Renewed | HandedOver, buffered: tuple[e.Event, ...], inherited: Inherited
     ) -> tuple[list[e.Event], Successor]:
-        """Return this journal's last events and the run that continues this one."""
+        """Return the last events of this journal, and the run that continues this one."""
         assert self.created is not None
         successor = successor_of(
             self.journal.run_id,
@@ -430,7 +447,7 @@ class Driver:
         return [*buffered, *ends_with(successor)], successor
 
     async def _operator(self, broken: Broken) -> str:
-        """Stop rather than guess: open a wait of kind `operator` with the problem and a deadline."""
+        """Open a wait of kind `operator` with the problem and a deadline, and release the run."""
         slot = f"operator/{self.journal.seq}"
         detail = {"title": "Needs an operator", "reason": broken.reason}
         wait = WaitSpec(self.journal.run_id, slot, 0, "operator", 0, self.journal.now() + ATTENTION, detail)
@@ -439,19 +456,20 @@ class Driver:
         return await self._stand_still(wait)
 
     async def _stand_still(self, wait: WaitSpec) -> str:
-        """Release the run until someone has acted; continue from the record if that just happened."""
+        """Release the run until someone has acted. If someone acted just now, continue from the record."""
         if wait.kind == "budget":
             reply = await self.journal.leave("budget", [e.RunPaused(by="budget")], state="paused", waits=[wait.id])
             if not reply.is_done and reply.stop is not None:
                 return await self._stopped(reply.stop) or _AGAIN
             return "paused" if reply.is_done else _AGAIN
-        # `settle`, not `park`: nothing executes before that, whatever people requested meanwhile.
+        # `settle` rather than `park`: nothing may execute before the wait is resolved, even if people requested
+        # something.
         return "operator" if await self._settle({wait.id: wait.kind}, [wait.slot]) else _AGAIN
 
     # --- cancelling ---
 
     async def _cancel(self) -> str:
-        """End the run on request. Nothing more is dispatched; unknown outcomes are settled first."""
+        """Cancel the run on request. Nothing more is sent; unknown outcomes are settled first."""
         while True:
             await self._load()
             await debit_lost(self.journal, self.tape)

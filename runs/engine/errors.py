@@ -13,12 +13,12 @@ from runs.engine.canonical import printable
 
 
 def describe_error(error: BaseException, most: int = 500) -> str:
-    """Return an error's type and text, without values of secrets and keys."""
+    """Return an error's type and text, without the values of secrets and keys."""
     return str(printable(masked_text(scrubbed_error(f"{type(error).__name__}: {error}"))[:most]))
 
 
 def traceback_of(error: BaseException) -> str:
-    """Return an error's traceback, without values of secrets and keys."""
+    """Return an error's traceback, without the values of secrets and keys."""
     return str(printable(masked_text(scrubbed_error("".join(traceback.format_exception(error))))[-8000:]))
 
 
@@ -26,7 +26,7 @@ def traceback_of(error: BaseException) -> str:
 
 
 class ToolError(Exception):
-    """Base of what a tool raises to say what happened to its call."""
+    """Base of the exceptions by which a tool says what happened to its call."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class ToolError(Exception):
 
 
 class Passing(ToolError):
-    """A transient fault: retried if the replay class allows, after `retry_after` seconds if requested."""
+    """A transient error. The call is retried if the replay class allows it, after `retry_after` seconds if given."""
 
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -42,27 +42,31 @@ class Passing(ToolError):
 
 
 class NotSent(Passing):
-    """Raised by a tool: proof that no byte of the call reached the other side. Retried whatever the replay class.
-    `message` says what happened; `retry_after` is the delay in seconds that the other side asked for, if it did."""
+    """Raised by a tool: no byte of the call reached the other side. The call is retried whatever its replay class is.
+    `message` says what happened; `retry_after` is the delay in seconds that the other side requested, if any."""
 
 
 class NotBegun(NotSent):
-    """Nothing was sent, for a reason within this process: it says nothing about upstream."""
+    """Nothing was sent, for a reason within this process. It says nothing about upstream's health."""
 
 
 class TransportError(Passing):
-    """Raised by a tool: no answer, or none that settles anything. Keyed and pure calls are repeated; an unsafe call's
-    outcome is unknown. `message` says what happened; `retry_after` is the delay in seconds that the other side asked
-    for, if it did."""
+    """Raised by a tool: no answer came, or none that settles the outcome.
+
+    Keyed and pure calls are repeated; an unsafe call's outcome is unknown. `message` says what happened; `retry_after`
+    is the delay in seconds that the other side requested, if any.
+    """
 
 
 class NotServed(Passing):
-    """The model's provider did not serve the request, so it costs nothing. Retried as after any outage."""
+    """The model's provider did not serve the request, so it costs nothing. It is retried like any outage."""
 
 
 class BusinessFailure(ToolError):
-    """Raised by a tool: the other side definitely refused. The node sees `ToolFailure`; a model sees text. `message` is
-    for people, `code` for machines (default: *refused*), `details` any plain data that the node may need."""
+    """Raised by a tool: the other side definitely refused. A node gets `ToolFailure`, a model the text.
+
+    `message` is for people, `code` for machines (default: *refused*), `details` any plain data that the node may need.
+    """
 
     def __init__(self, message: str, *, code: str = "refused", details: Any = None) -> None:
         super().__init__(message)
@@ -71,10 +75,12 @@ class BusinessFailure(ToolError):
 
 
 class KeyRejected(ToolError):
-    """Raised by a tool: the other side no longer knows the call's key, or knows it for another request. It was used
-    with another body, has expired or is unknown, so an earlier try may have had its effect. This is no refusal: the
-    outcome is unknown, and a person settles it. `message` is what the other side said, `details` any plain data to help
-    settle it."""
+    """Raised by a tool: the other side rejected the call's key.
+
+    The key was used with another body, has expired or is unknown there, so an earlier try may have had its effect. This
+    is not a refusal: the outcome is unknown, and a person settles it. `message` is what the other side said, `details`
+    any plain data that helps to settle it.
+    """
 
     def __init__(self, message: str, *, details: Any = None) -> None:
         super().__init__(message)
@@ -86,21 +92,23 @@ class BadAnswer(Exception):
 
 
 class Refused(Exception):
-    """Raised by an agent's message, or by its `check`: the request is refused and changes nothing. `message` tells the
-    sender why; `code` is for machines (default: *refused*)."""
+    """Raised by an agent's message, or by its `check`: the request is refused and changes nothing.
+
+    `message` tells the sender why; `code` is for machines (default: *refused*).
+    """
 
     def __init__(self, message: str, *, code: str = "refused") -> None:
         super().__init__(message)
         self.message, self.code = message, code
 
 
-POLICY_DENIED = "policy_denied"  # the code of a call that a policy forbids
+POLICY_DENIED = "policy_denied"  # error code of a call that a policy forbids
 
 # --- seen by nodes ----------------------------------------------------------------------------------------------------
 
 
 class ToolFailure(Exception):
-    """Raised to a node: a call of `tool` definitely failed. `code`, `message` and `details` are what the tool said."""
+    """Raised to a node: a call of `tool` definitely failed. `code`, `message` and `details` are from the tool."""
 
     def __init__(self, tool: str, code: str, message: str, details: Any = None) -> None:
         super().__init__(f"{tool}: {message}")
@@ -108,8 +116,11 @@ class ToolFailure(Exception):
 
 
 class PolicyDenied(ToolFailure):
-    """Raised to a node: a policy forbids the call of `tool`, so nothing was sent. `policy` and `version` name it,
-    `rule` is its text (the error's `message`); the `code` is *policy_denied*."""
+    """Raised to a node: a policy forbids the call of `tool`, so nothing was sent.
+
+    `policy` and `version` identify the policy, `rule` is its text (the error's `message`); the `code` is
+    *policy_denied*.
+    """
 
     def __init__(self, tool: str, policy: str, version: int, rule: str) -> None:
         super().__init__(tool, POLICY_DENIED, rule)
@@ -117,8 +128,10 @@ class PolicyDenied(ToolFailure):
 
 
 class ModelFailure(Exception):
-    """Raised to a node: the provider refused for good, or the model kept breaking the rules of the loop. `code` is for
-    machines, `message` for people."""
+    """Raised to a node: the provider refused the request permanently, or the model kept giving unusable answers.
+
+    `code` is for machines, `message` for people.
+    """
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -126,8 +139,10 @@ class ModelFailure(Exception):
 
 
 class ContentRefused(Exception):
-    """Raised to a node: a hook withheld content. `source` says where it came from, `to` where it was going, `hook`
-    which hook it was (name@version), `reason` why."""
+    """Raised to a node: a hook withheld content.
+
+    `source` is where the content came from, `to` its destination, `hook` the hook (name@version), `reason` its reason.
+    """
 
     def __init__(self, source: str, to: str, hook: str, reason: str) -> None:
         super().__init__(f"{hook} withheld content ({source} to {to}): {reason}")
@@ -135,8 +150,10 @@ class ContentRefused(Exception):
 
 
 class Rejected(Exception):
-    """Raised to a node: a gate was denied, by a person or by its deadline. `queue` is who was asked, `reason` the
-    recorded justification, `by` who decided, `verdict` how (*rejected*, *expired*)."""
+    """Raised to a node: an approval was denied, by a person or by its deadline.
+
+    `queue` was asked, `reason` is the recorded justification, `by` who decided, `verdict` *rejected* or *expired*.
+    """
 
     def __init__(self, queue: str, reason: str, by: str, verdict: str) -> None:
         super().__init__(f"{queue}: {verdict} by {by}: {reason}")
@@ -144,12 +161,14 @@ class Rejected(Exception):
 
 
 class Expired(Rejected):
-    """Raised to a node: nobody decided a gate before its deadline. `queue`, `reason`, `by`, `verdict` as in
-    `Rejected`."""
+    """Raised to a node: nobody decided about an approval before its deadline.
+
+    `queue`, `reason`, `by` and `verdict` are as in `Rejected`.
+    """
 
 
 class TimedOut(Exception):
-    """Raised to a node: `what` it waited for, a signal or a person's answer, did not come before the deadline."""
+    """Raised to a node: a signal, message or person's answer (`what`) did not come before the deadline."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what} did not come before the deadline")
@@ -157,8 +176,10 @@ class TimedOut(Exception):
 
 
 class BadSignal(Exception):
-    """Raised to a node: the `payload` of the signal `name` doesn't fit; `problem` says why. The signal is used up; the
-    node may wait for the next one."""
+    """Raised to a node: the `payload` of the signal `name` doesn't fit; `problem` says why.
+
+    The signal is consumed; the node may wait for the next one.
+    """
 
     def __init__(self, name: str, problem: str, payload: Any) -> None:
         super().__init__(f"signal {name}: {problem}")
@@ -174,8 +195,11 @@ class Failure(Exception):
 
 
 class ChildFailure(Exception):
-    """Raised to a node: a run that it started did not end well. `agent` and `child` say which, `state` how (*failed*,
-    *cancelled*; *completed* if its output doesn't fit), `code` and `message` why."""
+    """Raised to a node: a child run that it started was not successful.
+
+    `agent` and `child` identify it, `state` is how it ended (*failed*, *cancelled*; *completed* if its output doesn't
+    fit), `code` and `message` say why.
+    """
 
     def __init__(self, agent: str, child: str, state: str, code: str, message: str) -> None:
         super().__init__(f"{agent} {state}: {message or code}")
@@ -183,20 +207,23 @@ class ChildFailure(Exception):
 
 
 class MisusedContext(RuntimeError):
-    """A journaled call from another task, after the visit's end, or for an undeclared tool. Nothing was sent."""
+    """A journaled call was made from another task, after the visit's end, or for an undeclared tool.
+
+    Nothing was sent.
+    """
 
 
 # --- raised when a run is started or an agent defined -----------------------------------------------------------------
 
 
 class DefinitionError(DurableAgentsError):
-    """An agent or a tool is declared wrongly. Found when it is registered, not when it runs."""
+    """A declaration of an agent or tool is invalid. It is found when that is registered, not when a run executes."""
 
     status, code, title = 500, "definition-error", "Wrong agent or tool definition"
 
 
 class UnknownAgent(DurableAgentsError):
-    """No such agent."""
+    """There is no agent of this name."""
 
     status, code, title = 422, "unknown-agent", "No such agent"
 
@@ -223,11 +250,17 @@ class UnknownVersion(DurableAgentsError):
 
 
 class ApprovalMissing(Exception):
-    """The intent named a grant that is not there, was used, has expired, or is for other bytes. Nothing was written."""
+    """The grant that the intent named doesn't exist, was used, has expired, or is for other bytes.
+
+    Nothing was written.
+    """
 
 
 class ApprovalExpired(ApprovalMissing):
-    """The grant expired, or its approval was revoked (`told`: `approval`, `grant`). Nothing was written."""
+    """The grant expired, or its approval was revoked. Nothing was written.
+
+    `told` has the ids of the `approval` and of the standing `grant` if it was revoked.
+    """
 
     def __init__(self, problem: str, fields: Mapping[str, Any] | None = None) -> None:
         super().__init__(problem)
@@ -235,7 +268,7 @@ class ApprovalExpired(ApprovalMissing):
 
 
 class NotAsked(Exception):
-    """The queue to ask was closed or removed. Nothing was written. `told` says which, and what happened to it."""
+    """The queue of a question was closed or removed. Nothing was written. `told` has the queue and its state."""
 
     def __init__(self, problem: str, fields: Mapping[str, Any]) -> None:
         super().__init__(problem)
@@ -243,16 +276,18 @@ class NotAsked(Exception):
 
 
 class PoliciesChanged(ApprovalMissing):
-    """The intent was judged by outdated policies. Nothing was written: it has to be judged again."""
+    """The intent was judged by outdated policies. Nothing was written, and the call must be judged again."""
 
 
 class BudgetShort(Exception):
-    """The intent wants more than the run may use. Nothing was written."""
+    """The intent needs more than the run's budget allows. Nothing was written."""
 
 
 class SharedBudgetShort(Exception):
-    """A shared budget has no room, or other calls wait for it. Nothing was written. `detail` has its key (`pool`), name
-    and resource, the amount wanted, and when it refills."""
+    """A shared budget has no room, or other calls are queued for it. Nothing was written.
+
+    `detail` has its key (`pool`), its name, the resource, the amount wanted, and when the budget refills.
+    """
 
     def __init__(self, problem: str, detail: Mapping[str, Any]) -> None:
         super().__init__(problem)
@@ -260,7 +295,10 @@ class SharedBudgetShort(Exception):
 
 
 class RunHalted(Exception):
-    """The intent is under a halt of `key`, such as tool:charge (empty: of the whole run). Nothing was written."""
+    """A halt covers the intent. Nothing was written.
+
+    `key` is what is halted: tool:charge, or empty for the whole run.
+    """
 
     def __init__(self, problem: str, key: str) -> None:
         super().__init__(problem)
@@ -268,7 +306,7 @@ class RunHalted(Exception):
 
 
 class SharedBudgetUnpriced(Exception):
-    """A shared budget counts dollars, and the model has no price. Nothing was written."""
+    """A shared budget counts dollars, but the model has no price. Nothing was written."""
 
     def __init__(self, problem: str, model: str) -> None:
         super().__init__(problem)
@@ -276,12 +314,12 @@ class SharedBudgetUnpriced(Exception):
 
 
 class JournalBroken(Exception):
-    """The stored journal can't be trusted or doesn't fit this code: nothing executes until an operator has acted."""
+    """The stored journal can't be trusted or doesn't fit this code. Nothing executes until an operator has acted."""
 
     def __init__(self, problem: str, reason: str = "broken_journal") -> None:
         super().__init__(problem)
         self.reason = reason
 
 
-# An intent refused with one of these wrote nothing.
+# Errors of a refused intent: nothing was written.
 INTENT_REFUSED = (ApprovalMissing, BudgetShort, NotAsked, SharedBudgetShort, SharedBudgetUnpriced, RunHalted)

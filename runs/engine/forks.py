@@ -1,5 +1,7 @@
-"""A fork's knowledge of its origin: each effect after the fork's point. Copied into its journal when it is made, so
-that later events of the origin don't change it."""
+"""What a fork knows of its origin: every effect after the point of the fork.
+
+The list is copied into the fork's journal when the fork is made, so that later events of the origin don't change it.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,12 @@ ForkRecord = tuple[int, str, e.Event]
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One effect on record. `outcome` is committed, undone, or open if unknown. If `has_result`, `result` can be reused
-    for the same call. `counts_as` is the verdict of the person `by`. Unless `is_verified`, only a row proves the
-    effect, not the journal. `is_changed`: people changed the arguments that were sent."""
+    """One recorded effect of the origin.
+
+    `outcome` is committed, undone, or open if unknown. If `has_result`, `result` can be reused for the same call.
+    `counts_as` is the verdict of the person `by`. If not `is_verified`, only a database row proves the effect, not the
+    journal. `is_changed`: people changed the arguments before they were sent.
+    """
 
     run: str
     slot: str
@@ -48,8 +53,10 @@ class Evidence:
     is_changed: bool = False
 
     def is_of(self, requested: str, executed: str) -> bool:
-        """Return whether a call with these hashes is this one; people's changes don't count, as the node repeats its
-        own."""
+        """Return whether a call with these hashes is the call of this effect.
+
+        Changes by people don't count, because the node repeats its own arguments.
+        """
         if self.is_changed or not self.executed_hash:
             return self.requested_hash == requested
         return self.executed_hash == executed
@@ -64,37 +71,43 @@ class Evidence:
 
 
 class Fork:
-    """A fork's own record of its origin."""
+    """The fork's record of its origin."""
 
     def __init__(self, forked: e.RunForked) -> None:
         payload = payload_of(forked)
         self.told, self.state = forked, payload.get("state")
         self.effects = [Evidence(**each) for each in payload.get("effects", ())]
-        self.taken: set[Place] = set()  # in this visit, not journaled yet
-        self.undone: set[Place] = set()  # since the fork was made
+        self.taken: set[Place] = set()  # effects used in this visit, not journaled yet
+        self.undone: set[Place] = set()  # effects undone since the fork was made
 
     def fences(self, tool: str) -> bool:
         return self.told.fences_all or any(x.tool == tool and x.counts_as != DID_NOT for x in self.effects)
 
     def is_beyond(self, tools: Iterable[str]) -> bool:
-        """Return whether the origin used a tool that isn't among these, so that a repeat can't be recognized."""
+        """Return whether the origin used a tool that isn't among these.
+
+        Then a repeat of its call can't be recognized.
+        """
         known = set(tools)
         return any(
             x.tool not in known and not x.tool.startswith(f"{CHILD}:") and x.counts_as != DID_NOT for x in self.effects
         )
 
     def of(self, tool: str) -> list[Evidence]:
-        """Return the origin's effects with this tool, with what was undone since."""
+        """Return the origin's effects with this tool, taking into account which were undone since."""
         found = [x for x in self.effects if x.tool == tool and x.counts_as != DID_NOT]
         return [_undone(x) if x.place in self.undone else x for x in found]
 
     def same(self, tool: str, requested: str, executed: str, slot: str, taken: set[Place]) -> Evidence | None:
-        """Return the same call's effect with a reusable result: at the same place first, else the first free one."""
+        """Return an effect of the same call with a reusable result; None if there is none.
+
+        An effect at the same place is preferred to one elsewhere.
+        """
         fitting = [x for x in self.of(tool) if x.has_result and x.place not in taken and x.is_of(requested, executed)]
         return next((x for x in fitting if self._is_at(x.slot, slot)), next(iter(fitting), None))
 
     def _is_at(self, there: str, here: str) -> bool:
-        """Return whether two slots are the same place, given the visit numbers of origin and fork."""
+        """Return whether two slots are the same place, converting between visit numbers of origin and fork."""
         (cut, path), (ours, our_path) = _parts(there), _parts(here)
         return path == our_path and cut - max(0, self.told.visit - 1) == ours
 
@@ -111,7 +124,7 @@ ToolOf = Callable[[str], Tool | None]
 
 
 def evidence_of(run: str, forks: Iterable[ForkRecord], tool_of: ToolOf) -> list[Evidence]:
-    """Return every effect in a run's events; tools from `tool_of` interpret callbacks and receipts."""
+    """Return every effect in a run's events. `tool_of` finds the tools that interpret callbacks and receipts."""
     every = list(forks)
     tape, at = Tape(event for *_, event in every), _times(every)
     back = Undoing()
@@ -138,8 +151,12 @@ def _undone(found: Evidence) -> Evidence:
 
 
 class Undoing:
-    """Effects that a run has undone, by slot and attempt: `undone`, and `all` including what may be or will be. With
-    `is_begun` that is not known yet. An effect that a person kept leaves `all`; a child with kept effects doesn't."""
+    """Effects that a run has undone, by slot and attempt.
+
+    `undone` are those surely undone, `all` also those that may be or will be. While `is_begun` is true, undoing was
+    requested and its effects aren't known yet. An effect that a person kept is removed from `all`, but a child with
+    kept effects isn't.
+    """
 
     def __init__(self) -> None:
         self.undone: set[tuple[str, int]] = set()
@@ -147,13 +164,13 @@ class Undoing:
         self.is_begun = False
 
     def see(self, event: e.Event) -> None:
-        """Process an event, in journal order."""
+        """Process an event. Events must come in journal order."""
         match event:
             case e.UndoAsked():
                 self.is_begun = True
             case e.UndoBegun():
                 self.is_begun = False
-                planned = payload_of(event).get("effects", ())  # as `undoing.plan.Effect` has them
+                planned = payload_of(event).get("effects", ())  # in the form of `undoing.plan.Effect`
                 self.all |= {(x["slot"], x["attempt"]) for x in planned if x["what"] != "stays"}
             case e.EffectUndone():
                 self.undone.add((event.of_slot, event.of_attempt))
@@ -190,14 +207,14 @@ def _effect(run: str, name: str, slot: Slot, number: int, attempt: Attempt, tool
 
 
 def _may_have_been(attempt: Attempt) -> bool:
-    """Return whether the attempt may have had its effect: not excluded, or contradicted by late results."""
+    """Return whether the attempt may have had its effect: nothing rules that out, or a late result says so."""
     if attempt.testimony is not None or attempt.is_called_back_late or attempt.is_contradicted:
         return True
     if attempt.reconciled is not None and attempt.reconciled.verdict == DID_NOT:
         return False
     if attempt.outcome is not None and attempt.is_refused:
         return False
-    # A try is proved unsent only by the last thing on record about it: a later try may have been sent, and a hook or a
+    # A try is proved unsent only if that is the last event about it: a later try may have been sent, and a hook or a
     # person may have found that it was.
     is_told_of = (attempt.result, attempt.accepted, attempt.reconciled, attempt.unknown) != (None, None, None, None)
     return not attempt.not_sents or attempt.is_in_doubt or is_told_of
@@ -223,7 +240,7 @@ def _with_result(found: Evidence, attempt: Attempt, tool: Tool | None) -> Eviden
 
 
 def _child(run: str, name: str, number: int, intent: e.ChildStarted, attempt: Attempt) -> Evidence:
-    """Return the evidence for a child run. It stands for all effects of the child."""
+    """Return the evidence for a child run, which stands for all effects of the child."""
     is_done = isinstance(attempt.result, e.ChildEnded) and attempt.result.state == "completed"
     return Evidence(
         run=run,

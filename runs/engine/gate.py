@@ -1,10 +1,10 @@
-"""The gate of a tool call: people approve exactly the bytes that are about to be sent, and the intent uses that up.
+"""The gate of a tool call: people approve exactly the bytes to be sent, and the intent uses up the approval.
 
     first pass:  is an approval needed? → ask about the plan → park
     on resume:   decision → hash of the plan as it would be sent now → grant for the intent, or refused, or expired
 
 Start with `obtain_grant`. Calls and `ctx.approve` share `open_gate` and `grant_from_decision`. A grant that a node
-passes to a call lies in the state, where operators can edit it, so only the journal is trusted for who was asked, what
+passes to a call is part of the state, which operators can edit. So only the journal is trusted for who was asked, what
 was approved and whether it was used.
 """
 
@@ -50,10 +50,13 @@ from runs.engine.visit import Visit
 
 
 async def obtain_grant(call: LogicalCall) -> tuple[str, str] | None:
-    """Return the (slot, plan hash) of the grant for the intent, or None without a gate. Parks; raises Rejected.
-    A further attempt asks again if today's rule asks other people or gives another reason; TX1 checks the expiry."""
+    """Return the (slot, plan hash) of the grant for the intent, or None if no approval is needed.
+
+    Parks; raises Rejected. A further attempt asks again if today's rule asks other people or gives another reason. TX1
+    checks whether the grant has expired.
+    """
     record, question, gate = call.record, call.record.gate, call.tool.gate
-    call.visit.afford(call.slot, call.attempt, A_CALL)  # don't ask people about a call the budget can't pay
+    call.visit.afford(call.slot, call.attempt, A_CALL)  # don't ask people about a call that the budget can't pay for
     if call.grant is not None:
         await load_grant(call)
     rule = gate if gate is not None and gate.rule_for(call.args) is not None else None
@@ -61,7 +64,7 @@ async def obtain_grant(call: LogicalCall) -> tuple[str, str] | None:
     if question is not None:
         recorded = payload_of(question).get(DOCUMENTS, [])
         if not record.was_invoked and (recorded or call.documents):
-            # Older questions recorded none: then a replay must have none either.
+            # Older questions recorded no documents. Then a replay must have none either.
             check_documents_unchanged(call.visit, call.slot, question, _documents_in_plan(call).get(DOCUMENTS, []))
         if record.amended and (problem := _amendment_problem(call)):
             await request_approval(call, problem=problem)
@@ -84,7 +87,10 @@ async def obtain_grant(call: LogicalCall) -> tuple[str, str] | None:
 
 
 def _has_rule_changed(call: LogicalCall, rule: Gate | None, question: e.ApprovalRequested) -> bool:
-    """Return whether an earlier attempt used the approval and the current rule asks others or has another reason."""
+    """Return whether the rule changed since an earlier attempt used the approval.
+
+    It changed if it has other approvers or another reason.
+    """
     was_used = question.approval_id in {approval_id for _, approval_id in call.record.grants.values()}
     if not was_used or rule is None:
         return False
@@ -93,7 +99,10 @@ def _has_rule_changed(call: LogicalCall, rule: Gate | None, question: e.Approval
 
 
 def _amendment_problem(call: LogicalCall) -> str:
-    """Return why an approval of amended arguments doesn't suffice: people may have lacked the agent's code."""
+    """Return why the approval of amended arguments doesn't suffice; empty if it does.
+
+    The people who amended them may have had no access to the agent's code, so its rule is checked again here.
+    """
     record = call.record
     if amending.arguments_of(record) is None or record.was_invoked:
         return ""
@@ -106,7 +115,7 @@ Approvers = tuple[str, tuple[tuple[str, int], ...]]
 
 
 def _approvers_of_rule(rule: Gate) -> Approvers:
-    """Return the first queue, and all stages if one approval isn't enough."""
+    """Return the rule's first queue, and all its stages if one approval isn't enough."""
     return rule.queue, rule.requirement.pairs
 
 
@@ -120,7 +129,7 @@ def _approvers_of_question(question: e.ApprovalRequested) -> Approvers:
 
 
 def refuse(call: LogicalCall, problem: str) -> NoReturn:
-    """Stop for an operator: the call would be made without approval."""
+    """Stop for an operator, because the call would be made without approval."""
     call.visit.stop(Broken("approval_missing", {"slot": call.slot, "tool": call.tool.name, "problem": problem}))
 
 
@@ -135,10 +144,12 @@ async def request_approval(
     problem: str = "",
     unused: Unused = UNEXPLAINED,
 ) -> NoReturn:
-    """Request an approval of the call at its own queue, at a policy's (`demanded`), or again at the queues of the
-    node's grant (`is_of_grant`). People see earlier answers, `problem`, and why the last approval was `unused`.
-    Always unwinds. The request is recorded at this call's slot, because the node has already passed the `ctx.approve`
-    of its grant."""
+    """Request approval of the call and park. Always unwinds.
+
+    Asks the call's own queue, a policy's queue (`demanded`), or the queues of the node's grant again (`is_of_grant`).
+    People see earlier answers, `problem`, and why the last approval was `unused`. The request is recorded at this
+    call's slot, because the node has already passed the `ctx.approve` of its grant.
+    """
     visit, tool, gate, question = call.visit, call.tool, call.tool.gate, call.record.gate
     passed_grant = None
     if call.grant is not None and call.grant_record is not None:
@@ -161,7 +172,7 @@ async def request_approval(
     if earlier is not None:
         plan |= {name: earlier.payload[name] for name in ("title", "effect", "headline", "evidence")}
         plan |= {name: earlier.payload[name] for name in ("amount",) if name in earlier.payload}
-    # Absent keys are left out, so that old plans keep their bytes.
+    # Keys without a value are left out, so that older plans keep their bytes.
     plan |= more
     if gate is not None and gate.same:
         plan[SAME] = list(gate.same)
@@ -192,7 +203,7 @@ async def request_approval(
 def _choose_queue(
     call: LogicalCall, demanded: Demand | None, earlier: e.ApprovalRequested | None
 ) -> tuple[str, str, str, dict[str, Any]]:
-    """Return the queue, rule and headline of a call's question, and what its plan says of amount and stages."""
+    """Return the queue, rule and headline of a call's question, and the plan's entries for amount and stages."""
     gate, args = call.tool.gate, call.args
     if demanded is not None:
         headline, amount = ("", {}) if gate is None else (gate.headline_for(args), gate.amount_for(args))
@@ -202,7 +213,7 @@ def _choose_queue(
         return gate.queue, rule or gate.rule, gate.headline_for(args), gate.amount_for(args) | gate.stages
     if earlier is None:
         refuse(call, call.grant_problem or "an earlier attempt used an approval that the node no longer requests")
-    required = required_by(earlier.payload, earlier.queue)  # all of them are asked again, from the first stage
+    required = required_by(earlier.payload, earlier.queue)  # all stages are asked again, from the first one on
     return required.stages[0].queue, earlier.rule, "", required.in_plan()
 
 
@@ -219,7 +230,7 @@ def plan_of(
     headline: str,
     evidence: Sequence[Evidence],
 ) -> dict[str, Any]:
-    """Return all that a decision binds as plain data: who does what, how, by which rule, on what evidence."""
+    """Return everything that a decision binds, as plain data: the call, its rule and the evidence."""
     evidence_fields = [x.as_json() for x in evidence]
     title, effect, rule, headline, evidence_fields = printable([title, effect, rule, headline, evidence_fields])
     return {
@@ -239,7 +250,9 @@ def plan_of(
 
 def _with_history(plan: dict[str, Any], lines: list[str]) -> dict[str, Any]:
     """Return a plan whose evidence begins with earlier answers and attempts, so that the decision binds them.
-    Other evidence with that label is dropped."""
+
+    Other evidence with the same label is dropped.
+    """
     label, source = HISTORY
     evidence = [x for x in plan["evidence"] if (x["label"], x["source"]) != HISTORY]
     if lines:
@@ -248,7 +261,7 @@ def _with_history(plan: dict[str, Any], lines: list[str]) -> dict[str, Any]:
 
 
 def _documents_in_plan(call: LogicalCall, earlier: e.ApprovalRequested | None = None) -> dict[str, Any]:
-    """Return the plan's documents: the call's, or those shown with its grant or the previous question."""
+    """Return the plan's documents: those of the call, or those shown with its grant or its previous question."""
     grant_question = call.grant_record.gate if call.grant_record is not None else None
     before = next((payload_of(one) for one in (earlier, grant_question) if one is not None), {})
     carried = {name: before[name] for name in (DOCUMENTS,) if name in before}
@@ -258,7 +271,7 @@ def _documents_in_plan(call: LogicalCall, earlier: e.ApprovalRequested | None = 
 def check_documents_unchanged(
     visit: Visit, slot: str, question: e.ApprovalRequested, now: list[dict[str, Any]]
 ) -> None:
-    """Stop if a replay has other documents than were shown: a decision binds those bytes."""
+    """Stop if a replay has other documents than were shown, because a decision binds their bytes."""
     recorded = payload_of(question).get(DOCUMENTS, [])
     if recorded != now:
         calls = [describe_call(question.tool, arguments={DOCUMENTS: each}) for each in (recorded, now)]
@@ -267,7 +280,7 @@ def check_documents_unchanged(
 
 @dataclass(frozen=True, slots=True)
 class GateRequest:
-    """The presentation of a plan to people: `demands` come from policies, `why` is the reason that the node gave."""
+    """How a plan is presented to people. `demands` come from policies, `why` is the reason that the node gave."""
 
     requested_hash: str
     why: str
@@ -285,7 +298,7 @@ def _request_of(call: LogicalCall, demanded: Demand | None = None) -> GateReques
 
 @runtime_checkable
 class QueueSettings(Protocol):
-    """Queues with settings for time, and for the proof required with an approval."""
+    """Queues that have settings for time limits, and for the proof required with an approval."""
 
     def timing_of(self, name: str) -> QueueTiming | None: ...
     def threshold(self, queue: str) -> Threshold | None: ...
@@ -301,18 +314,21 @@ async def open_gate(
     facts: Sequence[e.Event] = (),
     contents: Sequence[Document] = (),
 ) -> NoReturn:
-    """Ask the plan's queue and park. Always unwinds. `n` counts earlier questions of the slot; `facts` are recorded
-    with this one, `contents` are the plan's documents."""
+    """Ask the plan's queue and park. Always unwinds.
+
+    `n` counts earlier questions of the slot; `facts` are recorded with this question, and `contents` are the plan's
+    documents.
+    """
     if contents and not visit.runtime.shows_documents:
         raise DefinitionError(f"The documents of {plan['tool']!r} can't be shown: {NO_APP}.")
     queue, known = plan["queue"], visit.runtime.queues
     queues = required_by(plan, queue).queues if STAGES in plan else [queue]
     further = [request.time.escalate_to] if request.time.escalate_to else []
-    for each in (*queues, *further):  # all of them, before the first is asked
+    for each in (*queues, *further):  # check all queues before asking the first one
         await check_recipient_exists(visit, slot, each, known, "queues")
     settings: QueueSettings | None = known if isinstance(known, QueueSettings) else None
     threshold = None if settings is None else settings.threshold(queue)
-    plan.pop("proof", None)  # of the previous stage
+    plan.pop("proof", None)  # drop the proof of the previous stage
     if threshold is not None or request.demands:
         plan |= _required_proof(visit, plan, threshold, request.demands)
     timing = visit.runtime.queue_timing if settings is None else settings.timing_of(queue)
@@ -352,7 +368,10 @@ async def open_gate(
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A plan put to people, with its wait; `events` also has the event of its terms if it has more than a deadline."""
+    """A plan as put to people, with its wait.
+
+    `events` also has an event for its terms, if there are terms other than a deadline.
+    """
 
     asked: e.ApprovalRequested
     wait: WaitSpec
@@ -375,7 +394,7 @@ def question_of(
     deadline: datetime,
     terms: dict[str, Any] | None,
 ) -> Question:
-    """Return the `n`-th question of a slot. Its id is derived from its place, so that a replay gets the same id."""
+    """Return the `n`-th question of a slot. Its id is derived from its place, so a replay gets the same id."""
     approval_id = str(uuid5(NAMESPACE_URL, f"{run_id}|{slot}|approval|{n}"))
     requested = e.ApprovalRequested(
         slot=slot,
@@ -413,7 +432,7 @@ def _timed(requested: e.ApprovalRequested, terms: dict[str, Any]) -> e.ApprovalT
 
 
 def _terms(visit: Visit, time: Time, timing: QueueTiming | None) -> Terms:
-    """Return the terms from the code's settings and the queue's. Raises ValueError for a deadline out of range."""
+    """Return the terms that result from the code's settings and the queue's. Raises ValueError if out of range."""
     now = visit.journal.now()
     if timing is None:
         return Terms(deadline_in(now, time.within if isinstance(time.within, timedelta) else time.span))
@@ -437,7 +456,7 @@ def _required_proof(
 
 
 async def commit_question(visit: Visit, batch: Batch) -> None:
-    """Commit a question; stop for an operator if its queue was closed meanwhile."""
+    """Commit a question. Stops for an operator if its queue was closed meanwhile."""
     try:
         await visit.commit(batch)
     except NotAsked as error:
@@ -448,13 +467,16 @@ async def commit_question(visit: Visit, batch: Batch) -> None:
 
 @runtime_checkable
 class Learning(Protocol):
-    """Names of queues or people that change while a worker runs: reloaded before a name is refused."""
+    """A collection of queue or people names that changes while a worker runs.
+
+    It is reloaded before a name is refused.
+    """
 
     async def learn(self, name: str) -> None: ...
 
 
 async def check_recipient_exists(visit: Visit, slot: str, name: str, known: Collection[str] | None, what: str) -> None:
-    """Stop for an operator if an unknown queue or role is asked: nobody could answer before the deadline."""
+    """Stop for an operator if a queue or role is unknown, because nobody could answer the question."""
     if known is not None and isinstance(known, Learning):
         await known.learn(name)
     if known is not None and name not in known:
@@ -473,9 +495,11 @@ async def _own_grant(call: LogicalCall) -> Grant:
 async def grant_from_decision(
     visit: Visit, slot: str, record: Slot, request: GateRequest, *, tool: str, arguments: Any
 ) -> Grant:
-    """Return the grant of an approved gate. Parks if undecided or for the next stage; raises Rejected. Rehashes the
-    plan with the current arguments and trusts only the authenticated decision, which must name this question and hash:
-    a row can be changed by anyone who can write to the database."""
+    """Return the grant of an approved gate. Parks if undecided or if a stage remains; raises Rejected.
+
+    Hashes the plan again with the current arguments, and trusts only the authenticated decision, which must name this
+    question and hash: anyone who can write to the database could change a row.
+    """
     question, decision = record.gate, record.decision
     assert question is not None
     if decision is None:
@@ -491,7 +515,7 @@ async def grant_from_decision(
         visit.stop(Broken("approval_missing", payload))
     grant = Grant(slot, question.approval_id, plan_hash, question.requested_hash, decision.by, question.queue)
     if STAGES not in plan and "proof" not in plan:
-        return grant  # the decision is all that its plan requires
+        return grant  # the plan requires nothing beyond the decision
     if problem := lacking(question, record.asked, record.decisions, record.votes):
         visit.stop(Broken("approval_missing", {"slot": slot, "tool": tool, "problem": problem}))
     if STAGES not in plan:
@@ -513,7 +537,10 @@ def _deny(visit: Visit, question: e.ApprovalRequested, decision: e.ApprovalDecid
 
 
 def required_of(queue: str, gate: Gate | None, quorum: int | None, then: Sequence[Stage] | None) -> Requirement:
-    """Return who must approve if a node asks: by default as the tool's own gate says. Raises DefinitionError."""
+    """Return who must approve when a node asks: by default the approvers of the tool's own gate.
+
+    Raises DefinitionError.
+    """
     if quorum is None and then is None and gate is not None and gate.queue == queue:
         return gate.requirement
     return Requirement.of(queue, 1 if quorum is None else quorum, then or ())
@@ -536,9 +563,11 @@ def amend_question(
     authority: Any = None,
     terms: dict[str, Any] | None = None,
 ) -> tuple[e.PlanAmended, Question]:
-    """Return the amendment and the next question after `by` replaces the arguments; time limit and terms stay.
-    `authority` is the basis of their right to decide, if not their own role. Raises ValueError if the tool rejects the
-    arguments."""
+    """Return the amendment by which `by` replaces the arguments, and the question that follows it.
+
+    The time limit and terms stay. `authority` is the basis of their right to decide, if that isn't their own role.
+    Raises ValueError if the tool rejects the arguments.
+    """
     plan = amending.amended_plan(payload_of(question), arguments, tool)
     following = question_of(
         run_id,
@@ -572,13 +601,16 @@ def amend_question(
 
 
 async def handle_refused_grant(call: LogicalCall, grant: tuple[str, str] | None, error: ApprovalMissing) -> NoReturn:
-    """Handle a refused intent. Asks again the queue whose standing approval was revoked, or the last approval's
-    queues if it expired or an earlier attempt was approved; otherwise stops for an operator."""
+    """Handle an intent that was refused because of its grant. Always unwinds.
+
+    If a standing approval was revoked, its queue is asked again. If the last approval expired, or an earlier attempt
+    was approved, the last approval's queues are asked again. Otherwise an operator must act.
+    """
     requests, is_lapsed = call.record.asked, isinstance(error, ApprovalExpired)
     if isinstance(error, ApprovalExpired) and (revoked := requests.get(error.told.get("approval", ""))) is not None:
         await _ask_queue_again(call, revoked, error.told.get("grant"))
     if is_lapsed or call.record.grants:
-        # The last approval covers those before it, so no other is asked for.
+        # The last approver saw the earlier approvals, so only the last approval is requested again.
         is_of_grant = grant is not None and grant[0] != call.slot
         demand = None if is_of_grant or call.record.gate is None else _demand_behind(call, call.record.gate)
         expired = grant[0] if grant is not None and is_lapsed else ""
@@ -587,16 +619,16 @@ async def handle_refused_grant(call: LogicalCall, grant: tuple[str, str] | None,
 
 
 def _demand_behind(call: LogicalCall, question: e.ApprovalRequested) -> Demand | None:
-    """Return today's policy demand for the question's queue; None if it was asked for the tool's own rule."""
+    """Return the policy demand, as of today, behind a question. None if it was asked because of the tool's own rule."""
     demands = call.demands if "policy" in question.payload else ()
     return next((each for each in demands if each.queue == question.queue), None)
 
 
 async def _ask_queue_again(call: LogicalCall, question: e.ApprovalRequested, number: object) -> NoReturn:
-    """Ask a queue again whose standing approval, with this number, was revoked; other answers still count."""
+    """Ask a queue again whose standing approval (`number`) was revoked. Other approvals still count."""
     record, latest = call.record, call.record.gate
     assert latest is not None
-    if is_staged(question.payload):  # standing approvals don't apply to staged cases
+    if is_staged(question.payload):  # standing approvals don't apply to approvals with stages
         await request_approval(call)
     unused = Unused(f"standing approval {number} was revoked, so {question.queue} is asked again")
     history = history_of(record, call.slot, None, "", unused)
@@ -615,7 +647,10 @@ async def _ask_queue_again(call: LogicalCall, question: e.ApprovalRequested, num
 
 
 async def load_grant(call: LogicalCall) -> None:
-    """Replace the node's grant by the journal's record of it, or note what is wrong: then `_check_grant` refuses."""
+    """Replace the node's grant by what the journal has of it.
+
+    If it isn't valid, `grant_problem` says why, and `_check_grant` then refuses the call.
+    """
     if call.grant is None or call.grant_record is not None:
         return
     call.grant_record, call.grant_users = await call.visit.asked(call.grant.slot)
@@ -626,7 +661,7 @@ async def load_grant(call: LogicalCall) -> None:
 
 
 def _validated_grant(slot: str, record: Slot) -> Grant:
-    """Return the recorded grant. Raises ValueError if it isn't completely approved; DefinitionError."""
+    """Return the grant as recorded. Raises DefinitionError, and ValueError unless it is completely approved."""
     question, decision = record.gate, record.decision
     if question is None:
         raise ValueError("no approval was requested there")
@@ -644,7 +679,7 @@ def _validated_grant(slot: str, record: Slot) -> Grant:
 
 
 def _check_grant(call: LogicalCall, grant: Grant, approvers: Approvers) -> None:
-    """Stop for an operator unless the grant is unused and fits this call and the queues asked now."""
+    """Stop for an operator unless the grant is unused and fits this call and today's approvers."""
     if call.grant_problem:
         refuse(call, call.grant_problem)
     granted, now = (*_approvers_of_grant(grant), grant.requested_hash), (*approvers, call.requested_hash)
@@ -654,18 +689,18 @@ def _check_grant(call: LogicalCall, grant: Grant, approvers: Approvers) -> None:
     if not _matches_plan(call, call.grant_record.gate):
         refuse(call, f"the approval of slot {grant.slot} is for other arguments")
     if is_used(call.visit, grant.slot, excluding=call.slot) or {*call.grant_users} - {call.slot}:
-        # The wait's row says so too, but a row can be reset.
+        # The wait's row also says whether it was used, but a row can be reset.
         refuse(call, f"the approval of slot {grant.slot} was used by another call")
 
 
 def _matches_plan(call: LogicalCall, question: e.ApprovalRequested) -> bool:
-    """Return whether a question is about exactly what is about to be sent."""
+    """Return whether a question is about exactly the call that is about to be sent."""
     now = {**question.payload, "tool": call.tool.name, "arguments": call.arguments}
     return call.visit.runtime.hasher(now) == question.plan_hash
 
 
 def is_used(visit: Visit, slot: str, *, excluding: str = "") -> bool:
-    """Return whether a call other than the one at `excluding` was sent under this slot's grant."""
+    """Return whether a call was sent under this slot's grant, other than the call at the slot `excluding`."""
     intents = (
         a.intent for name, known in visit.tape.slots.items() if name != excluding for a in known.attempts.values()
     )
@@ -676,21 +711,24 @@ def is_used(visit: Visit, slot: str, *, excluding: str = "") -> bool:
 
 
 async def _obtain_policy_grant(call: LogicalCall, rule: Gate | None) -> tuple[str, str]:
-    """Return the grant to use if policies require approvals, now or on an earlier pass. The tool's own rule is asked
-    first, with all its stages, then each policy's queue in turn, about these exact bytes. The intent uses up the last
-    approval, whose approver saw the others; or the node's grant, unless the arguments were changed since."""
+    """Return the (slot, plan hash) of the grant to use if policies require approvals, now or on an earlier pass.
+
+    The tool's own rule is asked first, with all its stages, then each policy's queue in turn, always about these exact
+    bytes. The intent uses up the last approval, whose approver saw the others; or the node's grant, unless the
+    arguments were changed since.
+    """
     record, approved = call.record, approved_questions(call)
     node_grant = call.grant if call.executed_hash == call.requested_hash else None
     if record.gate is not None and (record.decision is None or record.decision.verdict != "approved"):
         await _own_grant(call)
     if record.gate is not None and next_stage(record.gate, record.votes) is not None:
-        await _own_grant(call)  # the next stage of a case comes before other queues
+        await _own_grant(call)  # remaining stages come before other queues
     if node_grant is not None:
         is_for_rule = rule is None or _approvers_of_rule(rule) == _approvers_of_grant(node_grant)
         if node_grant.queue in approved or not is_for_rule:
-            node_grant = None  # the call's own questions replace it
+            node_grant = None  # the call's own questions replace the node's grant
     if node_grant is not None:
-        _check_grant(call, node_grant, _approvers_of_grant(node_grant))  # its approvers were compared above
+        _check_grant(call, node_grant, _approvers_of_grant(node_grant))  # approvers were compared above
     approvers = {*map(_approvers_of_question, approved.values())}
     if rule is not None and node_grant is None and _approvers_of_rule(rule) not in approvers:
         await request_approval(call, unused=Unused(requires_as_well("the tool's own rule", rule.queue, is_more=False)))
@@ -712,7 +750,10 @@ async def _obtain_policy_grant(call: LogicalCall, rule: Gate | None) -> tuple[st
 def has_required_proof(
     call: LogicalCall, demand: Demand, approved: dict[str, e.ApprovalRequested], node_grant: Grant | None
 ) -> bool:
-    """Return whether a queue's approvals have the proof that a policy requires, here or at the grant."""
+    """Return whether the approvals of a demand's queue have the proof that the policy requires.
+
+    They may be of this call's questions or of the node's grant.
+    """
     if not demand.proof.is_any:
         return True
     record, question = call.record, approved.get(demand.queue)
@@ -726,7 +767,7 @@ def has_required_proof(
 
 
 def approved_questions(call: LogicalCall) -> dict[str, e.ApprovalRequested]:
-    """Return, by queue, the questions approved for these exact bytes; staged ones if complete."""
+    """Return, by queue, the questions approved for these exact bytes. Questions with stages count once complete."""
     record, found = call.record, {}
     plan_hashes = {each.approval_id: each.plan_hash for each in record.decisions if each.verdict == "approved"}
     of_whole_cases = {

@@ -1,4 +1,4 @@
-"""Port to check for a halt just before a call is sent."""
+"""The interface for checking, just before a call is sent, whether it is halted."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from uuid import UUID
 if TYPE_CHECKING:
     from runs.engine.runtime import Control
 
-# A call is sent without asking again for this long after its intent, or after the state was read.
+# A call is sent without another query for this long after its intent was written or the halts were read.
 FRESH_SECONDS = 1.5
-RING = "halts"  # the notification that lets a worker read the halts at once
+RING = "halts"  # the notification at which workers read the halts at once
 
 
 class Halts:
-    """The halts known to a worker; by default nothing is halted. `Visit.is_held_back` asks them."""
+    """The halts known to a worker. This base class halts nothing. `Visit.is_held_back` uses them."""
 
     is_any_known = False
     read_at = float("inf")  # by the monotonic clock
@@ -25,10 +25,10 @@ class Halts:
         return self
 
     async def refresh(self, link: Any, active: Mapping[UUID, Control]) -> None:
-        """Read the halts over this connection, and stop those of the worker's active runs that they cover."""
+        """Read the halts over this connection, and stop those of the worker's active runs to which they apply."""
 
     def is_about(self, key: str) -> bool:
-        """Return whether a known halt may block a call under `key`."""
+        """Return whether a known halt may apply to calls under `key`."""
         return False
 
     async def is_halted(self, run_id: str, key: str) -> bool:

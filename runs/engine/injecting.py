@@ -1,4 +1,4 @@
-"""Applies a JSON merge patch (RFC 7396) to a run's state; refused by field if the agent's model rejects it."""
+"""Applies a JSON merge patch (RFC 7396) to a run's state. Fields that the agent's model rejects are reported."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from runs.engine.visit import place_of
 
 @dataclass(frozen=True, slots=True)
 class Patched:
-    """A state after a patch: `told` is recorded, `lines` lists changed values by path with before and after."""
+    """A state after a patch. `told` is for the record; `lines` lists the changed values as (path, before, after)."""
 
     state: dict[str, Any]
     told: dict[str, Any]
@@ -37,7 +37,7 @@ class Patched:
 
 
 class Misfit(ValueError):
-    """A patch that doesn't fit: each problem with its field and its fix."""
+    """The patch doesn't fit. It lists each problem with its field and fix."""
 
     def __init__(self, problems: list[tuple[str, str, str]]) -> None:
         super().__init__("; ".join(f"{field} {problem}" for field, problem, _ in problems))
@@ -45,7 +45,10 @@ class Misfit(ValueError):
 
 
 def merged(state: Any, patch: Any) -> Any:
-    """Merge as in RFC 7396: objects member by member, where null removes one; anything else replaces."""
+    """Merge a patch as in RFC 7396.
+
+    Objects are merged member by member, and null removes a member; anything else replaces the old value.
+    """
     if not isinstance(patch, dict):
         return patch
     made = dict(state) if isinstance(state, dict) else {}
@@ -58,7 +61,7 @@ def merged(state: Any, patch: Any) -> Any:
 
 
 def patched(model: type[BaseModel], number: int, state: dict[str, Any], patch: dict[str, Any]) -> Patched:
-    """Apply a patch to a state of this `number`. Raises Misfit."""
+    """Apply a patch to a state of schema `number`. Raises Misfit."""
     wanted = merged(state, patch)
     try:
         fitting = plain(model.model_validate(wanted))
@@ -90,7 +93,7 @@ def lines_of(before: Any, after: Any, path: str = "") -> Iterator[tuple[str, Any
 
 
 class Unfit(Exception):
-    """The run can't be patched now; `code` says why."""
+    """The run can't be patched now. `code` says why."""
 
     def __init__(self, code: str, why: str) -> None:
         super().__init__(why)
@@ -99,7 +102,10 @@ class Unfit(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PatchPosition:
-    """A position at which a run can be patched, as in ContextInjected; arguments of `open` calls don't change."""
+    """A position at which a run can be patched, in terms of ContextInjected.
+
+    The patch doesn't change the arguments of calls that are `open`.
+    """
 
     visit: str
     place: int
@@ -122,7 +128,7 @@ async def stood(
     depth: int,
     hasher: Hasher,
 ) -> PatchPosition:
-    """Return a run's position. Raises Unfit."""
+    """Return the position at which a run can be patched. Raises Unfit."""
     at, tape = position.at, Tape(position.tail)
     if at.node == UNDO_NODE:
         raise Unfit("undoing", "it is undoing its effects")

@@ -1,4 +1,7 @@
-"""Port between the engine and a run's journal. Both implementations, memory and PostgreSQL, pass one test suite."""
+"""The interface between the engine and a run's journal.
+
+Both implementations, in memory and PostgreSQL, pass the same test suite.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +32,16 @@ from runs.engine.budget import UNLIMITED, Caps
 from runs.engine.budget import Usage as Usage
 
 _A_DAY = timedelta(days=1)
-ATTENTION = timedelta(days=7)  # time for a person to settle what only people can, before it is overdue
+ATTENTION = timedelta(days=7)  # time for a person to settle what only people can settle
 How = Literal["park", "settle", "pause", "budget", "release", "end"]
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The journal's answer to a write. Not `is_done`: nothing was written; the flags say why, or an answer came
-    first."""
+    """The journal's answer to a write.
+
+    If not `is_done`, nothing was written: the flags say why, or the call or wait was already resolved.
+    """
 
     seq: int
     at: datetime
@@ -48,7 +53,7 @@ class Reply:
 
     @property
     def stop(self) -> Literal["cancel", "hold", "pause"] | None:
-        """The strongest pending request."""
+        """The strongest pending request; None if there is none."""
         if self.is_cancel_requested:
             return "cancel"
         if self.is_on_hold:
@@ -57,7 +62,7 @@ class Reply:
 
 
 def deadline_in(now: datetime, within: timedelta) -> datetime:
-    """Return the time `within` from now. Raises ValueError if out of range."""
+    """Return the time `within` after `now`. Raises ValueError if out of range."""
     try:
         return in_range(now + within)
     except OverflowError:
@@ -65,8 +70,10 @@ def deadline_in(now: datetime, within: timedelta) -> datetime:
 
 
 def in_range(deadline: datetime) -> datetime:
-    """Return the deadline in UTC. Raises ValueError outside the years 1 to 9999, less a day at both ends: a database
-    would store it, but Python couldn't read it back in every time zone."""
+    """Return the deadline in UTC. Raises ValueError outside the years 1 to 9999, less a day at both ends.
+
+    A database could store a deadline on those days, but Python couldn't read it back in every time zone.
+    """
     try:
         in_utc = deadline.astimezone(UTC)
         if datetime.min.replace(tzinfo=UTC) + _A_DAY <= in_utc <= datetime.max.replace(tzinfo=UTC) - _A_DAY:
@@ -78,7 +85,10 @@ def in_range(deadline: datetime) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class WaitSpec:
-    """One wait. `detail` is short text for people. Raises ValueError for a deadline that can't be read back."""
+    """One wait. `detail` is short text for people.
+
+    Raises ValueError for a deadline that couldn't be read back.
+    """
 
     run_id: str
     slot: str
@@ -110,14 +120,14 @@ class WaitSpec:
 
 
 def detail_of(opened: WaitOpened) -> dict[str, Any]:
-    """Return the detail of a question's row from its event; empty for other waits."""
+    """Return the detail for a question's row, taken from its event; empty for other waits."""
     details = opened.payload if opened.wait == "input" and isinstance(opened.payload, dict) else {}
     return {name: value for name, value in details.items() if name not in ("call", "hash", "error")}
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """An attempt at a tool call, as all facts about it identify it."""
+    """An attempt at a tool call, with the data by which all its ledger entries identify it."""
 
     slot: str
     attempt: int
@@ -128,13 +138,13 @@ class Intent:
 
     @classmethod
     def of(cls, event: ToolInvoked) -> Self:
-        """Return the recorded intent."""
+        """Return the intent as recorded in an event."""
         key = event.payload.get("key") if isinstance(event.payload, dict) else None
         assert event.slot is not None
         return cls(event.slot, event.attempt, event.tool, event.replay_class, key, event.requested_hash)
 
     def entry(self, fact: str, *, external_id: str | None = None, digest: str | None = None) -> Entry:
-        """Return a fact about the call, for the ledger."""
+        """Return a ledger entry for a fact about the call."""
         return Entry(
             self.slot, self.attempt, fact, self.tool, self.replay_class, self.key, self.input_hash, external_id, digest
         )
@@ -149,28 +159,34 @@ class Intent:
         external_id: str | None = None,
         digest: str | None = None,
     ) -> tuple[ToolReconciled, Entry]:
-        """Return event and fact of a settled outcome. `n` numbers the question to a person that it answers."""
+        """Return the event and the ledger entry of a settled outcome.
+
+        `n` is the number of the question to a person that it answers.
+        """
         event = ToolReconciled(
             slot=self.slot, attempt=self.attempt, tool=self.tool, verdict=verdict, by=by, n=n, payload=payload
         )
         return event, self.entry("reconciled", external_id=external_id, digest=digest)
 
 
-CALLED_BACK = "called back"  # a late callback, as opposed to a worker's happened, accepted and refused
-# Recorded outcomes that say that nothing happened, or leave it open.
+CALLED_BACK = "called back"  # text for a late callback; late results of workers are `happened`, `accepted` or `refused`
+# Recorded outcomes by which nothing happened, or which leave it open.
 _NOT_DONE = frozenset({"did_not", "fail", "refused"})
 
 
 @dataclass(slots=True)
 class Finding:
-    """The recorded outcome of an attempt and what contradicts it; checked before another attempt and by pages."""
+    """The recorded outcome of an attempt, and what contradicts it.
+
+    It is checked before another attempt is made, and shown on pages.
+    """
 
     on_record: str = ""  # a verdict (happened, did_not, fail), `refused`, or `answered` by the other side
     contradicted: str = ""  # the recorded outcome that a late result contradicts, until a person settles it again
-    is_contradicted: bool = False  # a late result says it was done, and no person has settled it since
+    is_contradicted: bool = False  # a late result says that it happened, and no person has settled it since
 
     def found(self, outcome: str) -> None:
-        """Record the outcome. A refusal or *fail the run* does not settle a contradiction."""
+        """Record the outcome. A refusal or the verdict *fail the run* does not settle a contradiction."""
         self.on_record = outcome
         if outcome not in ("fail", "refused"):
             self.contradicted, self.is_contradicted = "", False
@@ -183,7 +199,7 @@ class Finding:
         return self.on_record if is_contradicted else ""
 
     def hear(self, text: str) -> str:
-        """Take a late result into account and return the recorded outcome that it contradicts."""
+        """Take a late result into account. Return the recorded outcome that it contradicts; empty if none."""
         self.is_contradicted |= text != "refused" and self.on_record not in ("happened", "answered")
         self.contradicted = self.contradicted_by(text) or self.contradicted
         return self.contradicted_by(text)
@@ -191,7 +207,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class GateOpening:
-    """The question of a gate, committed with its wait of kind `approval`."""
+    """The question of a gate. It is committed together with its wait of kind `approval`."""
 
     approval_id: UUID
     queue: str
@@ -204,11 +220,11 @@ class GateOpening:
     evidence: list[dict[str, Any]]
     why: str
     requested_by: str
-    case: UUID | None = None  # the first stage's question, if there are several stages or votes are counted
-    # Terms other than the deadline (see gate/timing.py), and when to check it before that.
+    case: UUID | None = None  # the first stage's question, if the approval has stages or counts votes
+    # The terms other than the deadline (see gating/timing.py), and when to check them before the deadline.
     timing: dict[str, Any] | None = None
     look_at: datetime | None = None
-    # The plan's documents, and by digest the content that may not be stored yet.
+    # The plan's documents, and by digest the contents, which may not be stored yet.
     documents: list[dict[str, Any]] = field(default_factory=list)
     contents: dict[str, bytes] = field(default_factory=dict)
 
@@ -230,13 +246,13 @@ class Grant:
 
     @property
     def queues(self) -> set[str]:
-        """The queues that approved, over all stages."""
+        """The queues whose people approved, over all stages."""
         return {self.queue, *(queue for queue, _ in self.stages)}
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A checkpoint at a consistent cut: no call is in progress. `state` is plain JSON data."""
+    """A checkpoint, made when no call is in progress. `state` is plain JSON data."""
 
     node: str
     visit: int
@@ -247,7 +263,10 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class ChildSpec:
-    """A run created with the step that starts it. `depth` counts its ancestors; `time` limits its duration."""
+    """A child run, created together with the step that starts it.
+
+    `depth` counts its ancestors; `time` limits its duration.
+    """
 
     run_id: str
     agent: str
@@ -266,9 +285,12 @@ class ChildSpec:
 
 @dataclass(frozen=True, slots=True)
 class Successor:
-    """The continuation of an `origin`, created with its end: its first `events`, the `signals` it gets of the
-    origin's `all_signals` that no call took (number there, number here by name, event's number), the rest (`left`)
-    of the origin's budget, and its own `caps`."""
+    """The continuation of an `origin`, created together with the end of that run.
+
+    `events` are its first events. `signals` are those of the origin's signals without a recipient that it takes over:
+    (number of the event there, number by name here, number of the event here); `all_signals` are the numbers of all of
+    them. `left` is the rest of the origin's budget, `caps` its own budget.
+    """
 
     run_id: str
     origin: str
@@ -283,15 +305,18 @@ class Successor:
     carried_on: RunCarriedOn
 
 
-# Makes the last events of a journal and the run that continues it from `Journal.estate`.
+# A function from the events of `Journal.inherited` to a journal's last events and the run that continues it.
 MakeSuccessor = Callable[[Sequence[tuple[int, Event]]], tuple[list[Event], Successor]]
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The content of one commit, written completely or not at all. With `is_intent` (TX1) it announces a call, and is
-    refused on a stop request, if the call is answered or an earlier attempt may have happened; it uses up `grant`
-    (slot, plan hash). Without (TX2) it records what happened, even during a stop."""
+    """The content of one commit, which is written completely or not at all.
+
+    With `is_intent` (TX1) it announces a call and uses up `grant` (slot, plan hash). It is then refused on a stop
+    request, if the call is answered, or if an earlier attempt may have happened. Without `is_intent` (TX2) it records
+    what happened, even during a stop.
+    """
 
     events: Sequence[Event]
     entries: Sequence[Entry] = ()
@@ -306,8 +331,11 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A claimant's view of a run, from its newest readable checkpoint; `counts_reads`: reads need an intent; `skipped`
-    are newer checkpoints that can't be used, each with its event's number and the reason."""
+    """A claimant's view of a run, from its newest readable checkpoint on.
+
+    `counts_reads`: reads need an intent. `skipped` are newer checkpoints that can't be used: the number of each one's
+    event, and the reason.
+    """
 
     snapshot: Snapshot | None
     tail: Sequence[Event]
@@ -323,8 +351,11 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """A run's events about effects, in order. `reversible` are completed children and the continued run with effects
-    of their own to undo; `at_work` are children cancelled with it that may still have effects."""
+    """A run's events about effects, in order.
+
+    `reversible` are completed children, and the run that this one continues, which have effects of their own to undo.
+    `at_work` are children that are cancelled with the run and may still have effects.
+    """
 
     events: Sequence[Event] = ()
     reversible: frozenset[str] = frozenset()
@@ -332,8 +363,11 @@ class Effects:
 
 
 class Journal(Protocol):
-    """One run's journal under one lease: every method is one commit, one at a time, and raises StaleLease once it is
-    lost. `load` raises JournalBroken if the stored data can't be trusted."""
+    """The journal of one run, under one lease.
+
+    Every method is one commit; only one runs at a time. It raises StaleLease once the lease is lost. `load` raises
+    JournalBroken if the stored data can't be trusted.
+    """
 
     @property
     def run_id(self) -> str:
@@ -342,12 +376,12 @@ class Journal(Protocol):
 
     @property
     def lease(self) -> Lease:
-        """The claimant's right to write."""
+        """The claimant's right to write to the journal."""
         ...
 
     @property
     def seq(self) -> int:
-        """The number of the last event that this claimant knows."""
+        """The number of the last event that this claimant has seen."""
         ...
 
     def now(self) -> datetime:
@@ -357,27 +391,35 @@ class Journal(Protocol):
     async def load(self) -> History: ...
 
     async def commit(self, batch: Batch) -> Reply:
-        """Write a step; the only way to do so. Raises ApprovalMissing if an intent's grant isn't available, BudgetShort
-        if the run may not use what an intent needs, SharedBudgetShort and SharedBudgetUnpriced if a shared
-        budget can't provide it, NotAsked if a question's queue is closed, PoliciesChanged if an intent was judged by
-        outdated policies."""
+        """Write a step. There is no other way to write one.
+
+        Raises ApprovalMissing if an intent's grant isn't available, BudgetShort if the run's budget doesn't cover an
+        intent, SharedBudgetShort and SharedBudgetUnpriced if a shared budget doesn't, NotAsked if a question's queue is
+        closed, PoliciesChanged if an intent was judged by outdated policies.
+        """
         ...
 
     async def may_repeat(self, slot: str, attempt: int, key: str = "", *, judged: int | None = None) -> Reply:
-        """Return whether an announced call may be sent again: not on a stop request, once answered, or if `key`
-        (such as tool:charge) is halted. Raises PoliciesChanged unless `judged` by the current revision."""
+        """Return whether an announced call may be sent again.
+
+        It may not on a stop request, once it is answered, or while `key` (such as tool:charge) is halted. Raises
+        PoliciesChanged unless `judged` is the current revision of the policies.
+        """
         ...
 
     async def set_aside(self, events: Sequence[Event], key: str = "") -> Reply:
-        """Release a run because of a halt: it keeps its state and continues later. Not done on a stop request."""
+        """Release a run because of a halt. It keeps its state and continues later.
+
+        Not done on a stop request.
+        """
         ...
 
     async def signal(self, name: str, n: int) -> SignalReceived | SignalCarried:
-        """Return the `n`-th signal of a name ever sent to the run. Raises JournalBroken if there is none."""
+        """Return the `n`-th signal with this name ever sent to the run. Raises JournalBroken if there is none."""
         ...
 
     async def asked(self, slot: str) -> Sequence[Event]:
-        """Return a question's events and the intents that use its approval, in order. Raises JournalBroken."""
+        """Return the events of a question and the intents that use its approval, in order. Raises JournalBroken."""
         ...
 
     async def models(self) -> Sequence[ModelsChosen]:
@@ -388,36 +430,42 @@ class Journal(Protocol):
         ...
 
     async def answer(self, n: int, outcome: str, events: Sequence[Event], *, waits: Sequence[UUID] = ()) -> Reply:
-        """Record the outcome of the oldest message, the `n`-th, which ends `waits`. Not done if one ended meanwhile."""
+        """Record the outcome of the oldest message, the `n`-th, and resolve `waits` with it.
+
+        Not done if one of them was resolved meanwhile.
+        """
         ...
 
     async def leave(
         self, how: How, events: Sequence[Event], *, state: str, waits: Sequence[UUID] = (), error: str = ""
     ) -> Reply:
-        """Release the run, unless that is no longer right: see runs/sql/steps.sql and runs/sql/messages.sql."""
+        """Release the run, unless its situation has changed: see runs/sql/steps.sql and runs/sql/messages.sql."""
         ...
 
     async def origin(self) -> RunCarriedOn | None:
-        """Return the event with the run that this one continues; None if there is none. Raises JournalBroken."""
+        """Return the event that names the run which this one continues; None if there is none. Raises JournalBroken."""
         ...
 
     async def taken_over(self) -> Sequence[AnswerTakenOver]:
-        """Return the answers that calls took over from another run. Raises JournalBroken."""
+        """Return the answers that this run's calls took over from another run. Raises JournalBroken."""
         ...
 
     async def undone(self, places: Collection[tuple[str, str, int]]) -> Collection[tuple[str, str, int]]:
-        """Return which of these effects of other runs (run, slot, attempt) were, will be or may have been undone."""
+        """Return which of these effects of other runs (run, slot, attempt) were undone, will be or may have been."""
         ...
 
     async def inherited(self) -> Sequence[tuple[int, Event]]:
-        """Return the numbered events from which a continuation is made. Raises JournalBroken."""
+        """Return the events from which a continuation is made, with their numbers. Raises JournalBroken."""
         ...
 
     async def effects(self) -> Effects:
-        """Return the run's effects for undoing. Raises JournalBroken."""
+        """Return the run's effects, for undoing them. Raises JournalBroken."""
         ...
 
     async def succeed(self, make: MakeSuccessor) -> Reply:
-        """End the run and create its continuation in one commit. Not done on a stop request, if the budget's rest
-        changed, or with an open wait, child or (in a renewal) message. Raises JournalBroken."""
+        """End the run and create its continuation in one commit. Raises JournalBroken.
+
+        Not done on a stop request, if the rest of the budget changed, or while a wait, a child or (in a renewal) a
+        message is open.
+        """
         ...

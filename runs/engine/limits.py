@@ -1,4 +1,7 @@
-"""Rules of limits, and the port by which calls get permits. durableagents/contrib/limits provides the limits."""
+"""Rules of limits, and the interface by which calls get permits.
+
+durableagents/contrib/limits implements the limits.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Any, Literal, Self
 
 from runs.engine.errors import DefinitionError
 
-# The fields allowed for each kind of key.
+# The fields that a limit may have, by kind of key.
 _SENT = frozenset({"per_minute", "burst", "at_once", "breaker", "rest"})
 KINDS: Mapping[str, frozenset[str]] = {
     "tool": _SENT,
@@ -31,14 +34,17 @@ MAX_KEY_LENGTH = 300
 
 
 class InvalidRule(ValueError):
-    """An invalid limit. The message says what is wrong and what is valid."""
+    """A limit is invalid. The message says what is wrong and what is valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Limits of one key. None: not limited. `per_minute` permits per minute, with a `burst` after a quiet time
-    (default: a second's worth, at least one); at most `at_once` tries, or runs, at a time. A breaker opens when
-    `breaker` per cent of about a minute's tries fail, for `rest` seconds (30). `weight` is for fair shares (1)."""
+    """The limits of one key; None: not limited.
+
+    There are `per_minute` permits a minute, with a `burst` after a quiet time (default: as many as for one second, at
+    least one), and at most `at_once` tries, or runs, at a time. A breaker opens for `rest` seconds (30) when `breaker`
+    per cent of the tries of about a minute fail. `weight` (1) is used for fair shares.
+    """
 
     per_minute: int | None = None
     burst: int | None = None
@@ -52,7 +58,7 @@ class Rule:
 
     @classmethod
     def of(cls, stored: Any) -> Self:
-        """Read a rule from the database; damaged values are ignored."""
+        """Return a rule as stored in the database. Damaged values are ignored."""
         known = stored if isinstance(stored, dict) else {}
         return cls(**{name: value for name in NAMES if isinstance(value := known.get(name), int)})
 
@@ -61,7 +67,7 @@ NAMES = tuple(field.name for field in fields(Rule))
 
 
 def check(key: str, rule: Rule) -> None:
-    """Raise InvalidRule for an invalid key, and for fields that its kind can't have."""
+    """Check a key and its rule. Raises InvalidRule, also for fields that the kind of key can't have."""
     kind, colon, name = key.partition(":")
     if kind not in KINDS or not colon or not name or len(key) > MAX_KEY_LENGTH:
         raise InvalidRule(f"{key[:80]!r} is not a key: use one of {', '.join(f'{kind}:NAME' for kind in KINDS)}")
@@ -106,9 +112,11 @@ def read(text: str) -> dict[str, Rule]:
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """Limits of a tool over all workers, set by its author. Settings and people can override them. `per_minute`
-    calls, with a `burst` after a quiet time (default: a second's worth), and at most `at_once` at a time. Raises
-    DefinitionError for an invalid number, and if nothing is given."""
+    """Limits of a tool over all workers, as set by its author. Settings and people can override them.
+
+    It allows `per_minute` calls, with a `burst` after a quiet time (default: as many as for one second), and at most
+    `at_once` at a time. Raises DefinitionError for an invalid number, and if nothing is given.
+    """
 
     per_minute: int | None = None
     at_once: int | None = None
@@ -124,12 +132,12 @@ class RateLimit:
 
     @property
     def rule(self) -> Rule:
-        """The same as a rule."""
+        """The same limits as a `Rule`."""
         return Rule(per_minute=self.per_minute, at_once=self.at_once, burst=self.burst)
 
 
 def keys_of_model(model: str) -> tuple[str, ...]:
-    """Return the keys of a request to a model: its own and its provider's, the part before the first colon."""
+    """Return the keys of a request to a model: the model's, and its provider's (the part before the first colon)."""
     return f"model:{model}", f"provider:{model.partition(':')[0]}"
 
 
@@ -138,7 +146,10 @@ Reason = Literal["rate", "at_once", "asked", "breaker", "changed"]
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """Permission for one try. `is_held`: it must be given back; `probed`: keys whose open breaker the try tests."""
+    """Permission for one try.
+
+    `is_held`: it must be returned. `probed` are the keys whose open breaker this try tests.
+    """
 
     id: str
     keys: tuple[str, ...]
@@ -148,7 +159,7 @@ class Permit:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """No permit now: the key, the reason, and the minimum wait in seconds."""
+    """No permit is available now. It has the key, the reason, and the minimum wait in seconds."""
 
     key: str
     why: Reason
@@ -157,7 +168,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class TryResult:
-    """Result of a try. `served`: whether upstream served it; None if unknown. `retry_after` is in seconds."""
+    """The result of a try. `served`: whether upstream served it; None if unknown. `retry_after` is in seconds."""
 
     served: bool | None = None
     error: str = ""
@@ -169,7 +180,11 @@ NOTHING_KNOWN = TryResult()
 
 @dataclass(frozen=True, slots=True)
 class PermitRequest:
-    """A request for a permit. `lasts` limits the try, `patience` the wait, in seconds. `earlier` counts refusals."""
+    """A request for a permit.
+
+    `lasts` is the maximum duration of the try and `patience` that of the wait, in seconds. `earlier` counts earlier
+    refusals.
+    """
 
     run_id: str
     slot: str
@@ -179,19 +194,21 @@ class PermitRequest:
 
 
 class Limits:
-    """The limits that a worker observes; by default nothing is limited. `version` changes whenever `is_known` may
-    answer differently."""
+    """The limits that a worker observes. This base class limits nothing.
+
+    `version` changes whenever `is_known` may answer differently.
+    """
 
     version = 0
-    is_capping = False  # whether agents or tags are limited: then another run may take a free slot
+    is_capping = False  # whether agents or tags are limited, so that another run may take a free slot
 
     @property
     def blocks_claims(self) -> bool:
-        """Return whether nothing may be claimed, because limits can't be trusted."""
+        """Return whether nothing may be claimed because the limits can't be trusted."""
         return False
 
     def is_known(self, key: str) -> bool:
-        """Return whether a key has any limit, reached or not."""
+        """Return whether a key has a limit, whether it is reached or not."""
         return False
 
     def needs_permit(self, keys: tuple[str, ...]) -> bool:
@@ -202,17 +219,17 @@ class Limits:
         return Permit("", keys)
 
     def give_back(self, permit: Permit) -> None:
-        """Return a permit after the try, or if it never began."""
+        """Return a permit after its try, or if the try never began."""
 
     def report(self, keys: tuple[str, ...], permit: Permit | None, result: TryResult) -> None:
         """Report the result of a try."""
 
     async def refresh(self, connection: Any) -> None:
-        """Read the current limits, about once a second."""
+        """Read the current limits. Called about once a second."""
 
     async def serve(self, pool: Any) -> None:
-        """Do background work with the worker's connections, until cancelled."""
+        """Do background work with the worker's connections until the task is cancelled."""
         await asyncio.Event().wait()
 
     def hear(self, notification: str | None) -> None:
-        """Take note of a wake-up of workers; None after a lost connection."""
+        """Handle a wake-up notification of workers; None after a lost connection."""

@@ -1,4 +1,4 @@
-"""One logical call of a tool: what the node asks for, and what this visit knows of it."""
+"""One logical call of a tool: what the node requests, and what this visit knows about it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from runs.engine.visit import Visit
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A definite refusal from upstream, in recordable form."""
+    """Upstream's definite refusal of a call, in recordable form."""
 
     code: str
     message: str
@@ -42,20 +42,23 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Upstream's answer about a call's outcome, already recorded."""
+    """The output of a call whose outcome is already recorded."""
 
     output: BaseModel
 
 
-ARGUMENTS = "arguments"  # the only place of a call that hooks check
+ARGUMENTS = "arguments"  # name of the place that hooks check; a call has only this one
 AskedUndo = Undo | OfTheTool | None
 Outcome = Answer | Pending | Refusal | Settled
 
 
 @dataclass(frozen=True, slots=True)
 class CallSpec:
-    """A call as a node, or a model of it, asks for it. `evidence` and `why` are for approvers, `grant` is an earlier
-    approval; `source` says who asks (`node` or `model`), `name` which of them."""
+    """A call as requested by a node, or by a model on its behalf.
+
+    `evidence` and `why` are for approvers, `grant` is an earlier approval. `source` says who requests it (`node` or
+    `model`), `name` is that one's name.
+    """
 
     tool: Tool
     args: BaseModel
@@ -70,47 +73,51 @@ class CallSpec:
 
 
 class LogicalCall:
-    """A call and its current attempt. A replay that finds an intent sends what it says."""
+    """A call and its current attempt.
+
+    A replay that finds a recorded intent sends exactly what the intent says.
+    """
 
     def __init__(self, visit: Visit, slot: str, spec: CallSpec) -> None:
         self.visit, self.slot, self.spec = visit, slot, spec
         self.tool = tool = spec.tool
-        self.limit_key = f"tool:{tool.name}"  # of its limits and halts
-        # The recorded arguments are sent, so that first try and repeat send the same bytes.
+        self.limit_key = f"tool:{tool.name}"  # key of its limits and halts
+        # The arguments are sent in their recorded form, so that the first try and a repeat send the same bytes.
         self.arguments, self.args = as_recorded(spec.args, tool.input)
         self.requested_hash = visit.runtime.hasher({"tool": tool.name, "arguments": self.arguments})
         self.executed_hash = self.requested_hash  # differs if a hook or a person changed the arguments
         self.record = record = visit.recall(slot, tool.name, self.requested_hash, self.arguments)
         self.is_new = not record.attempts
         self.attempt, self.past = record.current, record.at(record.current)
-        # What is sent, and when it may be sent again.
+        # These fields say what is sent, and when it may be sent again.
         self.key: str | None = None
         self.token: str | None = None
         self.secret = visit.runtime.call_secret if visit.created.protocol >= SECRET_KEYS else None
-        # Stored with the intent: a repeat must send the same bytes even after the installation's address changed.
+        # The address is stored with the intent: a repeat must send the same bytes even if the installation's address
+        # changed.
         self.callback_base = visit.runtime.callback_url("") if tool.answers_later else ""
         self.intended_at: datetime | None = None  # by the database's clock; only if the tool's keys expire
-        self.is_resumed = False  # its intent is from an earlier claim
-        self.may_have_been_sent = False  # and nothing has shown since that it did not happen
-        self.tries_left = 0  # recorded tries not made yet
-        self.cleared_at = 0.0  # time when it was last known not to be halted
+        self.is_resumed = False  # whether its intent is from an earlier claim
+        self.may_have_been_sent = False  # and nothing since has shown that it was not
+        self.tries_left = 0  # tries that are recorded but not made yet
+        self.cleared_at = 0.0  # monotonic time when it was last known not to be halted
         self.may_still_send = False  # a blocking try timed out, and its thread may still be sending
-        self.abandoned: Callable[[Callable[[], None]], None] | None = None  # calls back once that thread is done
-        # What people and guards know of it.
+        self.abandoned: Callable[[Callable[[], None]], None] | None = None  # adds a callback for when that thread ends
+        # These fields are for people and guards.
         self.grant = spec.grant
-        self.grant_record: Slot | None = None  # the question of that grant, and its other users
+        self.grant_record: Slot | None = None  # the record of that grant's question
         self.grant_users: Collection[str] = ()
-        self.grant_problem = ""  # why there is no approval: see gate.py
+        self.grant_problem = ""  # why the grant isn't valid: see gate.py
         self.original_args: BaseModel | None = None  # the requested arguments, if a person changed them
         self.misfit = ""  # why amended arguments can't be sent
-        self.judged: Judged | None = None  # by the policies in force, if there are any
-        self.needs_fresh_policies = False  # guards must go by what is in force now, not by a cache
-        self.began_at: datetime | None = None  # when a read began whose age matters
+        self.judged: Judged | None = None  # verdict of the policies in force, if there are any
+        self.needs_fresh_policies = False  # guards must use what is in force now, not a cache
+        self.began_at: datetime | None = None  # when it began, if it is a read whose age matters
         self.hold: Any = None  # its permits, if it is limited
         self.marks: dict[str, Any] = {}  # further fields of its intent
         if not self.is_new:
             self._take_changes()
-        # A new, small call without waits meets only the guards in force; all others meet every guard.
+        # For a new, small call without waits only the guards in force run; for any other call every guard runs.
         past, guards = self.past, visit.runtime.guards
         is_plain = past.intent is None and past.result is None and not past.waits
         if is_plain and has_at_most(self.arguments, MAX_FOR_TOOL):
@@ -120,7 +127,7 @@ class LogicalCall:
             self.began_at = visit.journal.now()
 
     def _take_changes(self) -> None:
-        """Continue with the arguments that hooks or people put in place of the requested ones."""
+        """Replace the requested arguments by those that hooks or people put in their place."""
         record = self.record
         if any(each.screenings for each in record.attempts.values()) and ARGUMENTS in (
             replaced := recorded_replacements(record)
@@ -130,16 +137,16 @@ class LogicalCall:
             self.amend(amended)
 
     def go_to(self, attempt: int) -> None:
-        """Switch to an attempt; `past` is its record."""
+        """Switch to another attempt. `past` is then the record of that attempt."""
         self.attempt, self.past = attempt, self.record.at(attempt)
 
     def replace(self, arguments: Any) -> None:
-        """Continue with a hook's replacement for the requested arguments."""
+        """Replace the arguments that will be sent."""
         self.take(arguments)
         self.executed_hash = self.visit.runtime.hasher({"tool": self.tool.name, "arguments": arguments})
 
     def amend(self, arguments: Any) -> None:
-        """Continue with a person's arguments; if they don't fit, `misfit` says why and the gate asks again."""
+        """Replace the arguments by a person's. If these don't fit, `misfit` says why, and the gate asks again."""
         try:
             made = self.tool.input.model_validate(arguments)
         except ValidationError as error:
@@ -154,7 +161,7 @@ class LogicalCall:
             self.replace(arguments)
 
     def take(self, arguments: Any) -> None:
-        """Continue with recorded arguments; stop for an operator if they no longer fit the tool."""
+        """Use these recorded arguments. Stops for an operator if they no longer fit the tool."""
         self.arguments = arguments
         try:
             self.args = self.tool.input.model_validate(arguments)
@@ -165,7 +172,10 @@ class LogicalCall:
 
     @cached_property
     def documents(self) -> tuple[Document, ...]:
-        """The node's documents, or those its gate makes of the arguments before amendment. Raises ValueError."""
+        """The documents given by the node, or made by the gate from the arguments before amendment.
+
+        Raises ValueError.
+        """
         gate, given = self.tool.gate, tuple(self.spec.documents)
         if given or gate is None or gate.documents is None:
             return given
@@ -174,12 +184,12 @@ class LogicalCall:
 
     @property
     def demands(self) -> Sequence[Demand]:
-        """The approvals that policies require of it."""
+        """The approvals that policies require for the call."""
         return () if self.judged is None else self.judged.requirements
 
     @property
     def may_be_gated(self) -> bool:
-        """Return whether an approval may be needed: by the tool's rule, a policy, a given grant, or the record."""
+        """Return whether the call may need an approval: by the tool's rule, a policy, a given grant, or the record."""
         is_demanded = self.judged is not None and self.judged.effect == "require"
         return is_demanded or not (
             self.tool.gate is None and self.grant is None and self.record.gate is None and not self.record.grants
@@ -187,7 +197,7 @@ class LogicalCall:
 
     @property
     def has_pending_entry(self) -> bool:
-        """Return whether the ledger has a pending entry of the call, which its outcome must complete."""
+        """Return whether the ledger has a pending entry for the call, which its outcome must complete."""
         return self.past.intent is not None and not self.tool.is_pure
 
     @property
@@ -199,7 +209,7 @@ class LogicalCall:
         return Intent(self.slot, self.attempt, self.tool.name, replay_class, self.key, self.requested_hash)
 
     def registered(self) -> list[e.Event]:
-        """Return the event that registers how the effect is undone. Raises MisusedContext."""
+        """Return the event that registers how the effect can be undone; empty if it can't be. Raises MisusedContext."""
         undo = self.spec.undo
         if undo is None or (isinstance(undo, OfTheTool) and self.tool.undo is None):
             return []
@@ -209,18 +219,18 @@ class LogicalCall:
         return [e.UndoRegistered(slot=self.slot, attempt=self.attempt, undo=name, tool=known[name].tool.name)]
 
     def booked(self, fact: str, outcome: Any, *, external_id: str | None = None) -> list[Entry]:
-        """Return the ledger's fact of its outcome, if one is due."""
+        """Return the ledger's entry for the outcome. Empty for a read, and without an intent."""
         if self.past.intent is None or self.tool.is_pure:
             return []
         return [self.intent().entry(fact, external_id=external_id, digest=digest_of(outcome))]
 
     @property
     def is_repeated_read(self) -> bool:
-        """Return whether a read is recorded already, so that this is a further one."""
+        """Return whether a read already has a recorded result, so that this is a repeat."""
         return self.past.intent is None and self.past.result is not None
 
     def repeated_read(self, payload: dict[str, Any], code: str = "") -> e.ToolReadAnew:
-        """Return the result of a repeated read."""
+        """Return the event for the result of a repeated read."""
         return e.ToolReadAnew(
             slot=self.slot,
             attempt=self.attempt,
@@ -248,7 +258,7 @@ class LogicalCall:
             raise ToolFailure(self.tool.name, "bad_callback", f"the callback's body does not fit: {error}") from error
 
     def failed(self, code: str, payload: dict[str, Any]) -> e.Event:
-        """Return the event of a definite refusal."""
+        """Return the event for a definite refusal."""
         if self.is_repeated_read:
             return self.repeated_read(payload, code)
         return e.ToolFailed(
@@ -266,7 +276,10 @@ class LogicalCall:
         return ToolCall(visit.run_id, visit.trace_id, tool.name, self.slot, self.attempt, self.key, url, tool.timeout)
 
     def make_token(self) -> dict[str, str]:
-        """Give it a callback token. Return what its intent stores of that: the token, if it can't be derived again."""
+        """Create a callback token.
+
+        Return what the intent stores: the token itself only if it can't be derived again.
+        """
         if self.secret is not None:
             self.token = callback_token(self.visit.run_id, self.slot, self.attempt, self.secret)
             return {}
@@ -274,7 +287,7 @@ class LogicalCall:
         return {"callback_token": self.token}
 
     def take_keys(self, stored: dict[str, Any]) -> None:
-        """Continue with the key and the callback address of its intent."""
+        """Use the key and the callback address that the intent stored."""
         self.key, self.token = stored.get("key"), stored.get("callback_token")
         if "callback_base" in stored and self.token is None and self.secret is not None:
             self.make_token()
@@ -289,23 +302,25 @@ class LogicalCall:
         within: timedelta = timedelta(0),
         token: str | None = None,
     ) -> WaitSpec:
-        """Return a wait of the call, from now."""
+        """Return a wait of the call with a deadline `within` from now."""
         hashed = token_digest(token) if token else None
         deadline = self.visit.journal.now() + within
         return WaitSpec(self.visit.run_id, self.slot, self.attempt, kind, n, deadline, detail or {}, hashed)
 
     @property
     def identity(self) -> dict[str, str]:
-        """Name and hash, for a wait that may be the first thing on record of the call."""
+        """The call's name and hash, stored with a wait that may be the first record of the call."""
         return {"call": self.tool.name, "hash": self.requested_hash}
 
     def facts(self) -> list[e.Event]:
-        """Return what the guards add to the record of the call."""
+        """Return the events that guards add to the record of the call."""
         return [fact for guard in self.guards for fact in guard.facts(self)]
 
     async def park_until(self, when: datetime, why: str) -> NoReturn:
-        """Park the run on a durable timer, on behalf of a guard. `why` completes "The call …" for people who may not
-        read payloads. The guard is asked again once it has passed."""
+        """Park the run on a durable timer, on behalf of a guard. The guard is asked again after that time.
+
+        `why` completes a sentence "The call …" for people who may not read payloads.
+        """
         n = self.past.waits_of("timer")
         detail = {"tool": self.tool.name, "title": self.tool.title, "held": why}
         wait = WaitSpec(self.visit.run_id, self.slot, self.attempt, "timer", n, when, detail)
@@ -313,7 +328,7 @@ class LogicalCall:
         self.visit.park(wait)
 
     def park_on_timer(self) -> None:
-        """Park if a retry timer of this attempt is still running."""
+        """Park if a retry timer of this attempt has not fired yet."""
         n = self.past.open_wait("timer")
         if n is not None:
             self.visit.park(self.wait("timer", n))

@@ -1,4 +1,4 @@
-"""A journal in memory, for tests of agents and as the reference for the PostgreSQL one."""
+"""A journal in memory, for tests of agents and as a reference for the PostgreSQL one."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ class MemoryWait:
     grant_hash: str | None = None
     grant_expires_at: datetime | None = None
     is_consumed: bool = False
-    used_by: tuple[str | None, int] = ("", -1)  # the call, and its latest attempt that was sent
+    used_by: tuple[str | None, int] = ("", -1)  # slot of the call, and its latest attempt that was sent
 
 
 @dataclass
 class MemoryRun:
-    """One run's whole record."""
+    """The complete record of one run."""
 
     id: str
     graph_id: str
@@ -78,25 +78,25 @@ class MemoryRun:
     snapshots: list[tuple[int, Snapshot]] = field(default_factory=list)
     used: Usage = NOTHING_USED
     caps: Caps = UNLIMITED
-    policies: tuple[int, int] = NO_POLICIES  # in force: revision and count
+    policies: tuple[int, int] = NO_POLICIES  # revision and number of the policies in force
     is_pause_requested: bool = False
     is_cancel_requested: bool = False
     facts: set[tuple[str, int, str]] = field(default_factory=set)
     kept: list[e.SignalReceived | e.SignalCarried] = field(default_factory=list)
     inbox: list[e.MessageReceived] = field(default_factory=list)  # unanswered messages
-    undone_elsewhere: set[tuple[str, str, int]] = field(default_factory=set)  # of its origin: run, slot, attempt
+    undone_elsewhere: set[tuple[str, str, int]] = field(default_factory=set)  # in its origin: run, slot, attempt
     skew: timedelta = timedelta(0)
     depth: int = 0
     children: dict[str, ChildSpec] = field(default_factory=dict)  # by the child's id
-    successor: Successor | None = None  # the run that continues it
+    successor: Successor | None = None  # the run that continues this one
 
     @property
-    def at_work(self) -> str:  # the state while a worker has it
+    def at_work(self) -> str:  # the state while a worker has the run
         return "compensating" if any(isinstance(event, e.UndoBegun) for event in self.events) else "running"
 
     def append(self, events: Sequence[e.Event]) -> None:
-        """Add all events or none. Raises ValueError for a duplicate fact, as the database's unique index does."""
-        # Encoded and decoded, so that nothing mutable is shared and only storable data is accepted.
+        """Append all events or none. Raises ValueError for a duplicate fact, like the database's unique index."""
+        # Events are encoded and decoded, so that nothing mutable is shared and only storable data is accepted.
         stored: list[e.Event] = []
         facts: set[tuple[str, int, str]] = set()
         for event in events:
@@ -111,7 +111,7 @@ class MemoryRun:
         self.events.extend(stored)
 
     def claim(self) -> MemoryJournal:
-        """Claim the run under a new epoch, even if another journal has it."""
+        """Claim the run under a new epoch, even if another journal holds it."""
         self.epoch, self.lease, self.state = self.epoch + 1, uuid4(), self.at_work
         self.append([e.RunClaimed(epoch=self.epoch, worker="memory", host="memory", pid=0, cause="start")])
         return MemoryJournal(self, Lease(self.epoch, self.lease))
@@ -119,7 +119,7 @@ class MemoryRun:
     def resolve(
         self, wait_id: UUID, resolution: str, *, event: e.Event | None = None, grant_hash: str | None = None
     ) -> bool:
-        """Resolve a wait; the first resolution wins."""
+        """Resolve a wait. Return False if it was resolved already."""
         wait = self.waits[wait_id]
         if wait.resolution is not None:
             return False
@@ -143,15 +143,17 @@ class MemoryRun:
         justification: str = "as quoted",
         slot: str = "",
     ) -> None:
-        """Decide the only open gate, or the one at a slot: `approved`, `rejected`, `fail` or `abstain`."""
+        """Decide the only open gate, or the one at `slot`, with `approved`, `rejected`, `fail` or `abstain`."""
         gates = ((i, w) for i, w in self.waits.items() if w.gate is not None and w.resolution is None)
         wait_id = next(i for i, w in gates if slot in ("", w.spec.slot))
         resolution = {"approved": APPROVE, "rejected": REJECT}.get(verdict, verdict)
         self.record_verdict(wait_id, resolution, by=by, role=role, justification=justification)
 
     def record_verdict(self, wait_id: UUID, verdict: str, *, by: str, role: str, justification: str) -> bool:
-        """Record one person's verdict on an open gate, as `approvals.services` does; return whether that decided it.
-        Raises HasVoted."""
+        """Record a person's verdict on an open gate, as `approvals.services` does. Return whether it decided the gate.
+
+        Raises HasVoted.
+        """
         spec, gate = self.waits[wait_id].spec, self.waits[wait_id].gate
         assert gate is not None
         approval_id, is_yes = str(gate.approval_id), verdict == APPROVE
@@ -174,14 +176,14 @@ class MemoryRun:
             votes.append(vote)
         if verdict == ABSTAIN or (is_yes and is_staged(question.payload) and not is_enough(question, votes)):
             return False
-        ends = RESOLUTIONS.get(verdict, verdict)  # a deadline says "expired"
+        ends = RESOLUTIONS.get(verdict, verdict)  # the verdict of a deadline is already the word "expired"
         then = {"then": FAIL} if verdict == FAIL else {}
         event = e.ApprovalDecided(**about, verdict=ends, payload=payload | then)
         self.resolve(wait_id, ends, event=event, grant_hash=gate.plan_hash if is_yes else None)
         return True
 
     def signal(self, name: str, payload: Any = None, *, by: str = "key:shop") -> int:
-        """Send the run a signal, as `runs.services.signals` does. Return its number among those of its name."""
+        """Send a signal to the run, as `runs.services.signals` does. Return its number among those with its name."""
         n = 1 + sum(isinstance(x, (e.SignalReceived, e.SignalCarried)) and x.name == name for x in self.events)
         self.append([e.SignalReceived(name=name, n=n, by=by, payload=payload)])
         self.kept.append(self.events[-1])  # type: ignore[arg-type]
@@ -189,7 +191,7 @@ class MemoryRun:
         return n
 
     def message(self, name: str, request: Any, *, by: str = "user:olga") -> int:
-        """Send the run a message, as `runs.services.messages` does after checking it. Return its number."""
+        """Send a message to the run, as `runs.services.messages` does after checking it. Return its number."""
         n = 1 + sum(isinstance(x, e.MessageReceived) for x in self.events)
         self.append([e.MessageReceived(name=name, n=n, by=by, payload=request)])
         self.inbox.append(self.events[-1])  # type: ignore[arg-type]
@@ -198,7 +200,7 @@ class MemoryRun:
         return n
 
     def raise_budget(self, caps: Caps, *, by: str = "user:olga") -> None:
-        """Set new caps and resolve the waits for them."""
+        """Set new caps and resolve the waits for a higher budget."""
         self.caps = caps
         self.append([e.BudgetSet(by=by, caps=caps.stated(), until="")])
         for wait in [w for w in self.open_waits() if w.spec.kind == "budget"]:
@@ -207,7 +209,7 @@ class MemoryRun:
     def end_child(
         self, child: str, state: str = "completed", *, output: Any = None, code: str = "", used: Usage = NOTHING_USED
     ) -> bool:
-        """Report the end of a child once, as `runs.services.families` does."""
+        """Report the end of a child, as `runs.services.families` does. Return False if it was reported already."""
         spec = self.children[child]
         payload = {"output": output} if state == "completed" else {"message": code}
         event = e.ChildEnded(
@@ -227,7 +229,7 @@ class MemoryRun:
         return is_told
 
     def hand_over(self, name: str) -> None:
-        """Give the oldest untaken signal of a name to the call that has waited longest."""
+        """Give the oldest signal with this name that no call has received to the call that has waited longest."""
         waiting = [w for w in self.open_waits() if w.spec.kind == "signal" and w.spec.detail["name"] == name]
         came = [x for x in self.kept if x.name == name]
         if waiting and came:
@@ -236,7 +238,7 @@ class MemoryRun:
             self.resolve(s.id, "received", event=e.SignalTaken(slot=s.slot, attempt=s.attempt, name=name, n=came[0].n))
 
     def answer(self, answer: Any, *, by: str = "user:olga", role: str = "operator", slot: str = "") -> None:
-        """Answer the only open question, or the one at a slot."""
+        """Answer the only open question, or the one at `slot`."""
         question = next(w.spec for w in self.open_waits() if w.spec.kind == "input" and slot in ("", w.spec.slot))
         event = e.InputAnswered(
             slot=question.slot, attempt=question.attempt, n=question.n, by=by, role=role, payload={"answer": answer}
@@ -248,12 +250,12 @@ class MemoryRun:
 
 
 def _person_of(by: str) -> int:
-    """Return a stable number for a person's name, since there are no accounts; the sign-in method doesn't count."""
+    """Return a stable number for a person, because there are no accounts. The sign-in method is ignored."""
     return int.from_bytes(hashlib.sha256(by.partition(":")[2].encode()).digest()[:6])
 
 
 class MemoryJournal(MemoryContinuation):
-    """The `Journal` port over a MemoryRun."""
+    """The `Journal` interface over a MemoryRun."""
 
     def __init__(self, run: MemoryRun, lease: Lease) -> None:
         self.run, self.lease, self.run_id = run, lease, run.id
@@ -380,7 +382,7 @@ class MemoryJournal(MemoryContinuation):
             run.is_pause_requested = False
         if how == "end":
             run.is_cancel_requested = False
-            run.inbox.clear()  # their senders are told that the run has ended
+            run.inbox.clear()  # the senders are told that the run has ended
             for wait in run.open_waits():
                 wait.resolution = "withdrawn"
         return self._reply()
@@ -427,7 +429,7 @@ class MemoryJournal(MemoryContinuation):
         return False
 
     def _is_refused(self, event: e.Event) -> bool:
-        """Return whether the event's call was refused, which a late result may contradict."""
+        """Return whether the event's call was refused. A late result may contradict a refusal."""
         call = event.slot, event.attempt
         return any(isinstance(x, e.ToolFailed) and (x.slot, x.attempt) == call for x in self.run.events)
 
@@ -440,7 +442,7 @@ class MemoryJournal(MemoryContinuation):
         return False
 
     def _is_contradicted(self, slot: str | None, attempt: int) -> bool:
-        """Return whether a late result says an earlier attempt happened, and no person has denied it since."""
+        """Return whether a late result says that an earlier attempt happened, and no one has denied that since."""
         contradicted: set[int] = set()
         for x in (x for x in self.run.events if slot is not None and x.slot == slot and x.attempt < attempt):
             if _is_testimony(x):
@@ -466,7 +468,7 @@ class MemoryJournal(MemoryContinuation):
         raise ApprovalMissing(f"slot {slot} has no unused approval for these bytes")
 
     def _may_be_used_again(self, wait: MemoryWait, call: tuple[str | None, int]) -> bool:
-        """Return whether a further attempt may reuse the grant: all earlier ones had no effect."""
+        """Return whether a further attempt may use the grant again, because no earlier attempt had an effect."""
         slot, attempt = call
         if wait.used_by[0] != slot or wait.used_by[1] >= attempt:
             return False
@@ -498,7 +500,7 @@ class MemoryJournal(MemoryContinuation):
         return Reply(len(run.events), self.now(), run.is_pause_requested, run.is_cancel_requested, False, is_done)
 
 
-# Not written if the call's outcome is already on record.
+# These events are not written if the call's outcome is already on record.
 _FIRST_ONE_STANDS = (e.ToolRedispatched, e.ToolOutcomeUnknown, e.ToolReconciled, e.ToolFailed, e.ToolReturned)
 
 
@@ -507,7 +509,7 @@ def _is_outcome(event: e.Event) -> bool:
 
 
 def _is_testimony(event: e.Event) -> bool:
-    """Return whether the event is a late result saying that an attempt happened, or was accepted."""
+    """Return whether the event is a late result by which an attempt happened or was accepted."""
     is_answer = isinstance(event, e.ToolAnsweredLate) and event.outcome != "refused"
     return isinstance(event, e.CallbackArrivedLate) or is_answer
 
@@ -528,5 +530,5 @@ def start(agent: Agent, input: Any, *, by: str = "user:test", caps: Caps = UNLIM
 
 
 async def drive(agent: Agent, run: MemoryRun, runtime: Runtime, control: Control | None = None) -> str:
-    """Claim and drive a run once, as a worker does. Return how it was released."""
+    """Claim and drive a run once, as a worker does. Return how the run was released."""
     return await Driver(agent, run.claim(), runtime, control or Control(), trace_id="0" * 32).drive()

@@ -1,4 +1,4 @@
-"""Messages and views that an agent declares for its runs."""
+"""Messages and views that agents declare for their runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A declared message: name, models of request and answer, its handler, and the check before it is accepted."""
+    """A declared message: its name, the models of request and answer, its handler and its check."""
 
     name: str
     takes: type[BaseModel]
@@ -55,7 +55,7 @@ def message_of(
     check: Callable[..., Any] | None,
     title: str,
 ) -> Message:
-    """Build a declared message. Raises DefinitionError."""
+    """Return a declared message. Raises DefinitionError."""
     name = _named(agent, "message", function, name)
     if issubclass(state, RootModel):
         raise DefinitionError(
@@ -71,7 +71,7 @@ def message_of(
 
 
 def view_of(agent: str, function: Callable[..., Any], *, name: str, answers: type[BaseModel], title: str) -> View:
-    """Build a declared view. Raises DefinitionError."""
+    """Return a declared view. Raises DefinitionError."""
     name = _named(agent, "view", function, name)
     _plain_function(f"{agent}: view {name!r}", function)
     _model(f"{agent}, view {name!r}, answers", answers)
@@ -101,12 +101,12 @@ def _doc(function: Callable[..., Any]) -> str:
 
 
 Change = e.MessageHandled | e.ContextInjected
-# `place` of a change that a node gets as it is entered, and of one made after it is done, before the next.
+# Values of `place`: the change applies when the node is entered, or after the node and before the next one.
 ENTRY, BETWEEN = -1, 0
 
 
 def difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    """Return what changed, for the record: fields with new values, and the names of removed ones."""
+    """Return the changes for the record: the new values of fields, and the names of removed fields."""
     change = {name: new for name, new in after.items() if name not in before or not _are_equal(before[name], new)}
     gone = sorted(before.keys() - after.keys())
     return ({"change": change} if change else {}) | ({"gone": gone} if gone else {})
@@ -114,13 +114,13 @@ def difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
 
 def _are_equal(one: Any, other: Any) -> bool:
     try:
-        return canonical(one) == canonical(other)  # 1 and True, 1 and 1.0 are equal in Python only
+        return canonical(one) == canonical(other)  # unlike Python, this distinguishes 1 from True and from 1.0
     except ValueError:
-        return False  # better recorded needlessly than left out
+        return False  # recording a field needlessly is better than omitting a change
 
 
 def with_changes(state: dict[str, Any], handled: Sequence[Change]) -> dict[str, Any]:
-    """Return a plain state after these changes."""
+    """Return a plain state with these changes applied."""
     for event in handled:
         payload = event.payload if isinstance(event.payload, dict) else {}
         state = {name: value for name, value in state.items() if name not in payload.get("gone", ())}
@@ -133,12 +133,12 @@ def changes_in(events: Sequence[e.Event]) -> list[Change]:
 
 
 def handled_in(tape: Tape, visit: str) -> list[Change]:
-    """Return what messages and operators changed in a visit (generation and number), in order."""
+    """Return the changes by messages and operators in a visit ("generation.number"), in order."""
     return [event for event in tape.handled if event.visit == visit]
 
 
 def taken_at(tape: Tape, slot: str) -> e.MessageHandled:
-    """Return the message that a waiting call got. Raises JournalBroken if there is none."""
+    """Return the message that a waiting call received. Raises JournalBroken if there is none."""
     for event in reversed(tape.handled):
         if isinstance(event, e.MessageHandled) and slot in event.calls:
             return event
@@ -146,7 +146,7 @@ def taken_at(tape: Tape, slot: str) -> e.MessageHandled:
 
 
 def fields_changed(event: Change) -> list[str]:
-    """Return the fields that the change affects, by their names at that time."""
+    """Return the fields that a change affects, by the names that they had then."""
     payload = event.payload if isinstance(event.payload, dict) else {}
     return [*payload.get("change", ()), *payload.get("gone", ())]
 
@@ -156,21 +156,24 @@ def number_of_changes(event: Change) -> int:
 
 
 def between(tape: Tape, over: str, state: Any) -> Any:
-    """Return the state at a visit's end after changes made before the next visit."""
+    """Return the state at a visit's end, with the changes made before the next visit."""
     at_its_end = [event for event in handled_in(tape, over) if event.place == BETWEEN]
     return with_changes(state, at_its_end) if at_its_end else state
 
 
 def entered(tape: Tape, at: Snapshot) -> Any:
-    """Return a node's initial state: the checkpoint's, with operators' changes before its first call."""
+    """Return the state with which a node starts: the checkpoint's, with operators' changes before the first call."""
     first = [event for event in handled_in(tape, f"{at.generation}.{at.visit}") if event.place == ENTRY]
     return with_changes(at.state, first) if first else at.state
 
 
 class Changes:
-    """Recorded changes in one visit and which of them the node has applied: it does so at the end of its step."""
+    """The changes recorded in one visit, and which of them the node has applied.
 
-    is_watched = False  # whether to be called at every step, also if there are no changes
+    A change is applied at the end of the node's step.
+    """
+
+    is_watched = False  # whether `take_over` must run at every step, even without changes
 
     def __init__(self, model: type[BaseModel], state: BaseModel, handled: Sequence[Change]) -> None:
         self._model, self._state = model, state
@@ -179,7 +182,10 @@ class Changes:
         self.add(handled)
 
     def take_over(self, place: int | None = None) -> None:
-        """Apply the changes up to the node's `place`-th call, or all. Each changed field is a new object afterwards."""
+        """Apply the changes up to the node's `place`-th call, or all of them.
+
+        Each changed field gets a new object.
+        """
         due = [event for event in self.ahead if place is None or event.place <= place]
         if not due:
             return
@@ -198,16 +204,16 @@ class Changes:
             self._state.__pydantic_extra__.update(fresh.__pydantic_extra__ or {})
 
     def add(self, events: Sequence[e.Event]) -> None:
-        """Add changes made while the node waited."""
+        """Add changes that were made while the node waited."""
         self.ahead += [x for x in changes_in(events) if x.place > BETWEEN and fields_changed(x)]
 
     def now(self) -> dict[str, Any]:
-        """Return the state where the node waits, with later changes, as plain data. Raises ValueError."""
+        """Return the state at the node's wait, with later changes, as plain data. Raises ValueError."""
         return with_changes(plain(self._state), self.ahead)
 
 
 class Takes(Protocol):
-    """The part of an agent that defines its messages."""
+    """The part of an agent that is needed to handle messages."""
 
     @property
     def graph_id(self) -> str: ...
@@ -220,7 +226,10 @@ class Takes(Protocol):
 
 
 def handle(agent: Takes, state: Callable[[], dict[str, Any]], came: e.MessageReceived) -> tuple[str, dict[str, Any]]:
-    """Return a message's outcome and record. The function gets a copy of the state, so failing changes nothing."""
+    """Return the outcome of handling a message, and its record.
+
+    The handler gets a copy of the state, so a failing handler changes nothing.
+    """
     message = agent.messages.get(came.name)
     if message is None:
         return "failed", {"code": "unknown_message", "message": f"{agent.graph_id} takes no message {came.name!r}"}
@@ -253,7 +262,10 @@ def handled(
     place: int,
     waiting: Sequence[WaitSpec] = (),
 ) -> tuple[list[e.Event], list[WaitSpec]]:
-    """Return the events of handling a message, and the waits for its name, or any message, that an answer ends."""
+    """Return the events of handling a message, and the waits that end with it.
+
+    An answer ends waits for the message's name or for any message.
+    """
     outcome, payload = handle(agent, state, came)
     ended = [w for w in waiting if came.name in (w.detail["names"] or [came.name])] if outcome == "answered" else []
     event = e.MessageHandled(

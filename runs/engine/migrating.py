@@ -1,6 +1,8 @@
-"""Decides in memory, from the record alone, whether and how a run can move to another version. If the new code
-replays the current visit (`replaying.py`), the run continues mid-node; otherwise the node starts over, if that
-repeats nothing that counts."""
+"""Decides in memory, from the record alone, whether and how a run can move to another version.
+
+If the new code can replay the current visit (`replaying.py`), the run continues in the middle of its node. Otherwise
+the node starts over, if that repeats nothing that must happen only once.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ from runs.engine.tools import ReplayClass
 from runs.engine.undo import UNDO_NODE
 
 REFUSED: Final = "refused"
-# Operator stops that say that code and run don't fit, or that the code is wrong; new code resolves them. Other stops
-# are about the run's record, and remain.
+# Reasons of operator stops by which code and run don't fit, or the code is wrong. New code resolves those; other stops
+# concern the run's record, and remain.
 SOLVED = frozenset(
     {
         "other_code",
@@ -49,9 +51,12 @@ SOLVED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Moving:
-    """A requested move between versions (name@version): node mapping, state converter, and whether failed runs are
-    retried. `number` is the state's, 0 if unknown, from which upgraders start; `is_numbered`: an unknown number may
-    be any."""
+    """A requested move between versions (name@version).
+
+    `nodes` maps nodes, `state` converts the state, and with `retry` failed runs are retried. `number` is the schema
+    number of the state, from which upgraders start (0 if unknown). `is_numbered`: a state of unknown number may have
+    any number.
+    """
 
     of: str
     to: Agent
@@ -66,7 +71,7 @@ class Moving:
         return self.state is not None or (self.number or 1) != self.to.schema_version
 
     def made_of(self, state: Any) -> Any:
-        """Convert a state. Raises UnknownFormat, and whatever the author's code raises."""
+        """Return a state converted for the new version. Raises UnknownFormat, and whatever the author's code raises."""
         if self.state is not None:
             made = self.state(plain(state))
             return plain(made) if isinstance(made, BaseModel) else made
@@ -77,7 +82,10 @@ class Moving:
 
 @dataclass(frozen=True, slots=True)
 class MigrationResult:
-    """The result for one run: `how` it continues, or `code` and `why` it can't; `closes` are waits that end with it."""
+    """The result for one run: `how` it continues, or `code` and `why` if it can't.
+
+    `closes` are waits that end with the move.
+    """
 
     how: str
     code: str = ""
@@ -115,7 +123,7 @@ async def tried(
     depth: int,
     hasher: Hasher,
 ) -> MigrationResult:
-    """Decide about a run at this position. `earlier` are older events that its calls may need."""
+    """Decide about a run at this position. `earlier` are events before it that its calls may need."""
     tape = Tape(position.tail)
     try:
         closes = _must_be_quiet(position, tape)
@@ -140,7 +148,7 @@ async def tried(
 
 
 def _must_be_quiet(position: Position, tape: Tape) -> list[tuple[str, int, str, int]]:
-    """Return the waits of stops that the move resolves; refuse other stops and unknown outcomes."""
+    """Return the waits of stops that the move resolves. Raises _No for other stops and unknown outcomes."""
     if position.at.node == UNDO_NODE:
         raise _No("undoing", "it is undoing its effects, which no other version may take over")
     unknown_outcomes = [f"{slot.what} at {name}" for name, slot in tape.in_doubt()]
@@ -175,13 +183,13 @@ def _open_stops(tail: Sequence[e.Event]) -> dict[tuple[str, int], str]:
 
 
 def migrated_state(moving: Moving, state: Any) -> Any:
-    """Return the new version's state as plain data. Raises _No."""
+    """Return the state of the new version as plain data. Raises _No."""
     version = moving.to.graph_id
     try:
         made = moving.made_of(state)
     except UnknownFormat as error:
         raise _No("state_number", f"{error}; declare a Migration with a function to go there") from error
-    except Exception as error:  # the author's own code
+    except Exception as error:  # the converter is the author's own code
         raise _No("state_function", f"the function that makes its state failed: {describe_error(error)}") from error
     try:
         fitting = plain(moving.to.state.model_validate(made))
@@ -204,7 +212,7 @@ def _problems(error: ValueError) -> str:
 
 
 def lost_of(before: Any, after: Any, path: str = "") -> Iterator[str]:
-    """Yield paths in `before` that have no place in `after`."""
+    """Yield the paths in `before` that don't exist in `after`."""
     if isinstance(before, dict) and isinstance(after, dict):
         for name, value in before.items():
             where = f"{path}.{name}" if path else str(name)
@@ -223,7 +231,7 @@ def lost_of(before: Any, after: Any, path: str = "") -> Iterator[str]:
 def _unbegun(
     moving: Moving, created: e.RunCreated, position: Position, closes: Sequence[tuple[str, int, str, int]]
 ) -> MigrationResult:
-    """Move a run before its first node: only its input counts."""
+    """Move a run that is before its first node. Only its input has to fit."""
     try:
         first = moving.to.begin(moving.to.input.model_validate(created.payload))
         plain(moving.to.state.model_validate(plain(first)))
@@ -246,7 +254,7 @@ async def _replayed(
     depth: int,
     hasher: Hasher,
 ) -> MigrationResult | str:
-    """Return the calls answered from the record and what follows, or why the replay differs."""
+    """Replay the visit with the new code. Return the result, or a text that says where the replay differs."""
     state = migrated_state(moving, position.at.state)
     try:
         _keeps_messages(moving, position, "a change made during the visit", is_state_made=moving.makes_state)
@@ -275,7 +283,7 @@ async def _replayed(
 
 
 def _keeps_messages(moving: Moving, position: Position, what: str, *, is_state_made: bool = False) -> None:
-    """Refuse recorded changes whose fields don't exist, unchanged, in the new state."""
+    """Refuse the move if a recorded change has fields that the new state lacks, or that may have another meaning."""
     fields = moving.to.state.model_fields
     known = (
         set(fields) | {str(f.alias) for f in fields.values()} | {str(f.serialization_alias) for f in fields.values()}
@@ -288,7 +296,7 @@ def _keeps_messages(moving: Moving, position: Position, what: str, *, is_state_m
 
 
 def _must_ask_the_same(moving: Moving, name: str, slot: Slot) -> None:
-    """Refuse if a pending call's approval would be weaker than the new version requires."""
+    """Refuse the move if the new version would ask other people, or for another reason, about a pending call."""
     gate = slot.gate
     is_no = slot.decision is not None and slot.decision.verdict != "approved"
     if gate is None or slot.was_invoked or is_no:
@@ -308,7 +316,7 @@ def _must_ask_the_same(moving: Moving, name: str, slot: Slot) -> None:
 
 
 def _reentered(moving: Moving, position: Position, tape: Tape, node: str, state: Any, why: str) -> MigrationResult:
-    """Start the node over, if nothing done in the visit counts."""
+    """Return the result if the node starts over. Raises _No if that would repeat or lose something."""
     if kept := list(_unrepeatable_acts(position.tail, tape)):
         raise _No("would_repeat", f"{why}, and entering the node again would repeat or lose {'; '.join(kept[:5])}")
     if tape.open_budget() is not None:
@@ -332,7 +340,7 @@ def _reentered(moving: Moving, position: Position, tape: Tape, node: str, state:
 
 
 def _unrepeatable_acts(tail: Sequence[e.Event], tape: Tape) -> Iterator[str]:
-    """Yield what the visit did that must happen only once, or got that can't be had again."""
+    """Yield what the visit did that must happen only once, and what it received that it can't receive again."""
     for name, slot in tape.slots.items():
         for attempt in slot.attempts.values():
             if isinstance(attempt.intent, e.ToolInvoked) and attempt.intent.replay_class != ReplayClass.PURE:

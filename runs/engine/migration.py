@@ -1,4 +1,4 @@
-"""Migrations and upgrade steps: how runs and states of earlier versions become those of this one."""
+"""Migrations and upgrade steps, by which runs and states of earlier versions become those of this one."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ Step = Callable[[Any], Any]
 
 
 class UnknownFormat(ValueError):
-    """This code can't read that format."""
+    """This code can't read data of this format number."""
 
 
 @dataclass(frozen=True)
 class Formats:
-    """Formats of a stored thing: `steps[n]` turns n into n + 1, up to `now`. Raises ValueError for a missing step."""
+    """The formats of one kind of stored data. `steps[n]` converts format n to n + 1, up to `now`.
+
+    Raises ValueError for a missing step.
+    """
 
     name: str
     now: int = 1
@@ -54,7 +57,7 @@ class Formats:
         return thing
 
 
-# A checkpoint's `schema_version`, and a file of `checkpoints export` with its events. The content of an event kind
+# The formats of a checkpoint (`schema_version`), and of a file of `checkpoints export`. The content of an event kind
 # never changes; only its place in the file may.
 STATES = Formats("checkpoint")
 FILES = Formats("checkpoint file")
@@ -65,10 +68,12 @@ _VERSION = re.compile(r"(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})")
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """Continue runs of version `of` (`"1.0.0"`) on the version that declares it. `nodes` maps each old node to a new
-    one (others keep their name); the operator who moves runs confirms or changes it. `state(old)` makes the new state
-    from the old one, both plain data, and may return a model; without it the state must fit as it is. It also runs for
-    previews, so it must have no side effects. It is not part of the fingerprint."""
+    """Lets runs of version `of` (`"1.0.0"`) continue on the version that declares it.
+
+    `nodes` maps old nodes to new ones (others keep their name); the operator who moves runs confirms or changes the
+    mapping. `state(old)` returns the new state, as plain data or a model, for the old one as plain data; without it the
+    old state must fit. It also runs for previews, so it must have no side effects. It is not part of the fingerprint.
+    """
 
     of: str
     nodes: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -98,7 +103,10 @@ def check_migrations(graph_id: str, version: str, nodes: Iterable[str], declared
 
 
 def upgrades_of(graph_id: str, upgraders: Mapping[int, Callable[[Any], Any]]) -> Formats:
-    """Return the upgraders as steps to the current number. Raises DefinitionError for gaps and invalid steps."""
+    """Return the upgraders as steps up to the current schema number.
+
+    Raises DefinitionError for gaps and invalid steps.
+    """
     if not isinstance(upgraders, Mapping):
         raise DefinitionError(
             f"{graph_id}: upgraders={upgraders!r} is not a mapping: give one, such as {{1: from_one_to_two}}"
@@ -119,7 +127,7 @@ def upgrades_of(graph_id: str, upgraders: Mapping[int, Callable[[Any], Any]]) ->
 
 
 def _is_plain_function(given: object) -> bool:
-    """Return whether it is a `def` or a lambda, with a name and a source, unlike a partial or a callable object."""
+    """Return whether it is a `def` or a lambda, which have a source, and not a partial or a callable object."""
     made_later = (
         inspect.iscoroutinefunction(given),
         inspect.isgeneratorfunction(given),
@@ -138,5 +146,5 @@ def _given_plain(step: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def number_in(parts: Mapping[str, Any]) -> int:
-    """Return the number of the state written by a version with these `parts`."""
+    """Return the schema number of states written by a version with these `parts`."""
     return len(parts.get("upgraders") or ()) + 1

@@ -1,4 +1,4 @@
-"""Outcomes of a visit that ends before its node returns: the driver acts on them."""
+"""Outcomes of a visit that ends before its node returns. The driver acts on them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ StopReason = Literal["pause", "cancel", "hold", "halt", "drain", "overtaken"]
 
 @dataclass(frozen=True, slots=True)
 class LateAnswer:
-    """A result, `failure` or `accepted` receipt after the lease was lost: may be reported, not recorded."""
+    """What is known of a call after the lease was lost. It may be reported, but not recorded.
+
+    It is a `result`, a `failure`, or the receipt of an `accepted` call.
+    """
 
     run_id: str
     slot: str
@@ -27,14 +30,17 @@ class LateAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """Every branch waits for one of these."""
+    """The node waits until one of these is resolved."""
 
-    waits: tuple[tuple[UUID, str, str], ...]  # wait id, kind, slot
+    waits: tuple[tuple[UUID, str, str], ...]  # (wait's id, kind, slot)
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """Stopped on request, after a durable step. `key` is the halted call, unless the whole run is halted."""
+    """The visit stopped on request, after a durable step.
+
+    `key` is the key of a halted call; it is empty if the whole run is halted.
+    """
 
     reason: StopReason
     key: str = ""
@@ -42,16 +48,16 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class Exceeded:
-    """The call at `slot` would break a cap: nothing was sent, and people are asked to raise it."""
+    """The call at `slot` would exceed a cap. Nothing was sent, and people are asked to raise the cap."""
 
     slot: str
     wanted: Usage
-    breach: Breach | None = None  # None: the database said so
+    breach: Breach | None = None  # None if the database refused the intent
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """Record and code don't fit: an operator has to act. Nothing was sent."""
+    """The record and the code don't fit, so an operator must act. Nothing was sent."""
 
     reason: str
     payload: dict[str, Any]
@@ -59,7 +65,7 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Crashed:
-    """The code raised. `code` is for machines, `message` and `traceback` for people."""
+    """The node's code raised. `code` is for machines, `message` and `traceback` for people."""
 
     code: str
     message: str
@@ -67,19 +73,22 @@ class Crashed:
 
 
 class Unwind(BaseException):
-    """Leaves the node at once. Not an Exception, so that a node's `except Exception` can't swallow it."""
+    """Raised to leave the node at once.
+
+    It is not an Exception, so that a node's `except Exception` can't swallow it.
+    """
 
 
 WEAKEST_FIRST = (Parked, Exceeded, Stopped, Crashed, Broken)
 
 
 def describe_call(call: str, hash: str = "", arguments: Any = None) -> dict[str, Any]:
-    """Describe a call for an operator, with its arguments if known."""
+    """Return a description of a call for an operator, with its arguments if known."""
     return {"call": call, "hash": hash} | ({} if arguments is None else {"arguments": arguments})
 
 
 def differs(slot: str, recorded: dict[str, Any], now: dict[str, Any]) -> Broken:
-    """Return the stop for a replay that differs from the journal, showing both calls. Nothing is sent."""
+    """Return the stop for a replay that differs from the journal. It shows both calls; nothing is sent."""
     return Broken("non_determinism", {"slot": slot, "recorded": recorded, "now": now})
 
 
@@ -87,7 +96,7 @@ _HUMAN = frozenset({"approval", "input", "reconcile", "operator"})
 
 
 def waiting_state(kinds: set[str]) -> str:
-    """Return the state of a run with these kinds of waits: waits for people take precedence."""
+    """Return the state of a run with waits of these kinds. Waits for people take precedence."""
     if kinds & _HUMAN:
         return "waiting_human"
     return "waiting_tool" if "webhook" in kinds else "waiting_event"

@@ -1,4 +1,4 @@
-"""The guards of calls, in the order in which calls meet them."""
+"""The guards of calls, in the order in which they run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runs.engine.steps.reads import READ_CACHE
 
 
 def in_order(others: Iterable[Guard] = ()) -> tuple[Guard, ...]:
-    """Return the core's guards with those of features: after the answers of a read cache, before permits are taken."""
+    """Return all guards in their order: the core's, with those of features between the read cache and the permits."""
     return (CERTIFICATES, SCREENING, FORK_FENCE, POLICIES, READ_CACHE, *others, PERMITS)
 
 

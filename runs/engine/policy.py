@@ -1,4 +1,4 @@
-"""A policy's input and verdict, and the check of the revision a call was judged by. Pure."""
+"""What a policy judges and its verdict, and the check of the policies' revision. Pure."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from runs.engine.errors import PoliciesChanged
 from runs.engine.gating.proof import NO_PROOF, Proof
 
 Effect = Literal["allow", "require", "deny"]
-# Strictest first: of several matching policies, the strictest counts.
+# The strictest effect first: of several matching policies, the strictest counts.
 STRICTEST: tuple[Effect, ...] = ("deny", "require", "allow")
 
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """A call to be judged. `requester` started the run (`run:…` is resolved to the topmost starter if a policy needs
-    it), `tags` are loaded if a policy needs them, `cost_micro` is spent so far in millionths of a dollar. None:
-    unknown."""
+    """A call to be judged; None: unknown.
+
+    `requester` started the run (`run:…` is resolved to the topmost starter if a policy needs that). `tags` are loaded
+    if a policy needs them. `cost_micro` is spent so far, in millionths of a dollar.
+    """
 
     run_id: str
     agent: str
@@ -37,14 +39,14 @@ class Asking:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """An approval that a policy requires: part of the plan, so that the decision binds it."""
+    """An approval that a policy requires. It is part of the plan, so that the decision binds it."""
 
     queue: str
     rule: str
     within: timedelta
     policy: str
     version: int
-    proof: Proof = NO_PROOF  # required of such an approval, in addition to the queue's requirement
+    proof: Proof = NO_PROOF  # required in addition to the queue's own requirement
 
     def as_json(self) -> dict[str, Any]:
         """Return plain data for the plan."""
@@ -53,7 +55,10 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The strictest match of the policies at `revision`. `problem`: it is unknown what is in force."""
+    """The verdict of the strictest matching policy, by the policies at `revision`.
+
+    `problem` is set if it is unknown which policies are in force.
+    """
 
     effect: Effect
     revision: int
@@ -75,12 +80,12 @@ class Policies(Protocol):
         ...
 
     async def judge(self, asking: Asking, *, fresh: bool = False) -> Judged | None:
-        """Judge a call by the cached policies, or by the current ones if `fresh`. None: there are none."""
+        """Judge a call by the cached policies, or by the current ones if `fresh`. None if there are no policies."""
         ...
 
 
 class NoPolicies:
-    """Default: no policies."""
+    """The default: there are no policies."""
 
     version = 0
 
@@ -92,13 +97,16 @@ class NoPolicies:
 
 
 def hold_to(revision: int, live: int, judged: int | None) -> None:
-    """Raise PoliciesChanged unless the call was judged at `revision`, or by none while none are `live`."""
+    """Raise PoliciesChanged unless the call was judged at `revision`.
+
+    A call that was not judged (`judged` None) is fine while no policies are `live`.
+    """
     if judged != revision and not (judged is None and live == 0):
         raise PoliciesChanged(f"judged by the policies of revision {judged}, but revision {revision} is in force")
 
 
 def check(revision: int, live: int, events: Sequence[e.Event]) -> None:
-    """Raise PoliciesChanged for a call's intent that was judged by outdated policies."""
+    """Raise PoliciesChanged if the call that these events announce was judged by outdated policies."""
     if not any(isinstance(event, (e.ToolInvoked, e.ToolRedispatched)) for event in events):
         return
     hold_to(revision, live, next((event.revision for event in events if isinstance(event, e.PolicyApplied)), None))

@@ -1,4 +1,4 @@
-"""Runs one visit: the node starts from the top each time, and recorded calls are answered from the journal."""
+"""Runs one visit. The node starts from the top each time, and recorded calls are answered from the journal."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from runs.engine.visit import Visit
 
 @dataclass(frozen=True, slots=True)
 class Advanced:
-    """The node is done and named the next one. `state` is plain data."""
+    """The node is done and returned the name of the next node. `state` is plain data."""
 
     node: str
     state: Any
@@ -48,7 +48,7 @@ Outcome = Advanced | Finished | Renewed | HandedOver | Parked | Exceeded | Stopp
 
 
 async def run_visit(visit: Visit, node: Node, state: BaseModel) -> Outcome:
-    """Run a node to its end, or until it must wait or stop."""
+    """Run a node until it ends, waits or stops."""
     returned: Any = None
     crash: Crashed | None = None
     context = Context(visit)
@@ -57,7 +57,7 @@ async def run_visit(visit: Visit, node: Node, state: BaseModel) -> Outcome:
         returned = await node.function(state, context)
         changes.take_over()
     except Unwind:
-        pass  # the visit knows why; see below
+        pass  # `visit.how_it_ended()` returns the reason
     except (Exception, SystemExit, asyncio.CancelledError) as error:
         if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
             raise
@@ -65,7 +65,7 @@ async def run_visit(visit: Visit, node: Node, state: BaseModel) -> Outcome:
     finally:
         visit.is_over = True
         forgotten = context.forgotten()
-    # A node that swallowed an Unwind, and then returned or raised something else, was still stopped.
+    # The visit was stopped even if the node swallowed an Unwind and then returned or raised something else.
     return (
         visit.how_it_ended()
         or crash
@@ -76,7 +76,7 @@ async def run_visit(visit: Visit, node: Node, state: BaseModel) -> Outcome:
 
 
 def _in_itself(visit: Visit, outcome: Outcome) -> Outcome:
-    """Stop a fork that would continue as another run, as its fence isn't inherited."""
+    """Stop a fork that would continue as another run, because that run would not inherit its fence."""
     if visit.fork is None or not isinstance(outcome, (Renewed, HandedOver)):
         return outcome
     problem = "it is a fork, and would go on as another run, of whose calls nobody would be asked"
@@ -84,7 +84,7 @@ def _in_itself(visit: Visit, outcome: Outcome) -> Outcome:
 
 
 def _not_awaited(node: Node, forgotten: list[str]) -> Crashed | None:
-    """Fail a node that forgot to await calls: the run would complete without doing its work."""
+    """Fail a node that didn't await all its calls. Otherwise the run would complete without doing its work."""
     if not forgotten:
         return None
     calls = ", ".join(f"ctx.{name}(…)" for name in forgotten[:5])
@@ -144,7 +144,7 @@ def _where_to(agent: Agent, node: Node, state: BaseModel, returned: Any) -> Outc
             "",
         )
     try:
-        left, _ = as_recorded(state, agent.state)  # here the traceback still leads to the node's code
+        left, _ = as_recorded(state, agent.state)  # an error raised here has a traceback that leads to the node's code
         return Advanced(target, left)
     except ValueError as error:
         return Crashed("bad_state", f"the state after {node.name!r} is not plain data: {error}", "")

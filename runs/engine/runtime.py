@@ -35,10 +35,13 @@ _STRONGEST_FIRST: tuple[StopReason, ...] = ("cancel", "hold", "pause", "halt", "
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Retry delays in seconds, jittered. In place they double from `first` to `longest` for `in_place`; then the run
-    parks for `timer_first`, doubling to `timer_longest`, with `in_place_later` per round. So an outage of hours adds
-    a few events an hour, and its end is noticed within its own length, 5 minutes at most. `Retry-After` counts up to
-    `asked_longest`."""
+    """Retry delays in seconds, with jitter.
+
+    Delays in place double from `first` to `longest`, for `in_place` seconds. Then the run parks for `timer_first`
+    seconds, doubling up to `timer_longest`, and retries in place for `in_place_later` seconds after each timer. So an
+    outage of hours adds a few events an hour, and its end is noticed after at most 5 minutes or the outage's own
+    length, whichever is shorter. A `Retry-After` counts up to `asked_longest`.
+    """
 
     first: float = 0.1
     longest: float = 2.0
@@ -49,16 +52,16 @@ class RetryPolicy:
     asked_longest: float = 3600.0
 
     def delay(self, tries: int, *, retry_after: float | None = None) -> float:
-        """Return the delay before the next try in place, at least what the other side asked for."""
+        """Return the delay before the next try in place. It is at least as long as the other side asked for."""
         own = min(self.longest, self.first * 2.0 ** min(tries - 1, 20)) * (0.5 + random.random() / 2)
         return own if retry_after is None else own + self._capped(retry_after)
 
     def is_over(self, seconds: float, round_: int) -> bool:
-        """Return whether a round (from 0) of this duration should park on a timer."""
+        """Return whether a round (numbered from 0) that has lasted this long should end with a timer."""
         return seconds > (self.in_place if round_ == 0 else min(self.in_place, self.in_place_later))
 
     def timer(self, round_: int, *, retry_after: float | None = None) -> float:
-        """Return the duration of this round's (from 0) durable timer."""
+        """Return the duration of the durable timer after this round (numbered from 0)."""
         own = min(self.timer_longest, self.timer_first * 2.0 ** min(round_, 20))
         return max(own, self._capped(retry_after or 0.0)) * (1.0 + random.random() / 4)
 
@@ -73,21 +76,26 @@ async def _not_known(graph_id: str, fingerprint: str) -> None:
 @dataclass(frozen=True)
 class Runtime:
     """Services that the engine gets from outside.
-    Idempotency keys and callback tokens are derived from `call_secret`, which is the same for a run's whole life.
-    `hit` is called at each named crash point with the point and the tool; `is_fenced` says that this process lost its
-    place among the workers, and must send nothing until it has it back. `record_late` takes a result that it may
-    no longer record, `keep` a node's progress messages (see steps/telling.py). `models` are those for an assistant's
-    first request in a run; `route` gives a model's price; an unavailable model comes last for `model_rest` seconds,
-    until the time in `resting`; `budget_queue` is asked to raise a budget, as are operators; `price_patience` is
-    how many seconds a missing price is waited for. `overhear` returns a function for live model output, if there are
-    subscribers. `guards` are the features' in their order, `screens` the installation's content hooks, `reads` the
-    cache of reads. `queues` are existing queues, `people` the queues and roles that may be asked; None: any;
-    `queue_timing` has rules about time where queues have none. `policies` judge each tool call. `limits` gives shared
-    permits, each waited for in place for `limit_patience` seconds; `halts` say what must not be sent. `certificates`
-    say which keyed tools were seen to honour keys. With `refuses_other_code` a run whose checkpoint other code wrote
-    waits for an operator; `code_of` returns the parts of such code, by agent and fingerprint, if known. `secrets`
-    reads the values of secrets that tools use. With `shows_documents`, an app stores the documents of gates and shows
-    them.
+
+    `call_secret` is the key from which idempotency keys and callback tokens are derived; it stays the same for a run's
+    whole life. `hit` is called at each named crash point, with the point and the tool. `is_fenced` tells whether this
+    process lost its registration as a worker and must send nothing until it has it back. `record_late` takes results
+    that the engine may no longer record, `keep` a node's progress messages (see steps/telling.py).
+
+    `models` returns the models for an assistant's first request in a run, `route` a model with its price. An
+    unavailable model is tried last for `model_rest` seconds, until its time in `resting`. `budget_queue` is asked to
+    raise a budget, in addition to operators. `price_patience` is how many seconds to wait for a missing price.
+    `overhear` returns a function for live model output, if there are subscribers.
+
+    `guards` are the features' guards in their order, `screens` the installation's content hooks, `reads` is the cache
+    of reads. `queues` are the existing queues, `people` the queues and roles that may be asked (None: any);
+    `queue_timing` has rules about time if queues have no settings of their own. `policies` judge each tool call.
+    `limits` gives shared permits, each awaited in place for up to `limit_patience` seconds. `halts` tells what must not
+    be sent. `certificates` tells which keyed tools were seen to honour keys.
+
+    With `refuses_other_code`, a run whose checkpoint was written by other code waits for an operator. `code_of` returns
+    the parts of such code by agent and fingerprint, if known. `secrets` reads the values of the secrets that tools use.
+    With `shows_documents`, an app stores the documents of gates and shows them.
     """
 
     hasher: Hasher
@@ -126,7 +134,7 @@ class Runtime:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A call in progress: its key (tool:charge), its start by the monotonic clock, and its timeout in seconds."""
+    """A call in progress: its key (such as tool:charge), its start (monotonic clock), and its timeout in seconds."""
 
     slot: str
     key: str
@@ -135,12 +143,13 @@ class Sent:
 
 
 class Control:
-    """Stops a driven run at its next step boundary. For one event loop only."""
+    """Stops a driven run at its next step boundary. It may be used from one event loop only."""
 
     def __init__(self) -> None:
         self._reasons: set[StopReason] = set()
-        self.stop: StopReason | None = None  # the strongest request, looked at after each step
-        # In progress now. Cutting one off would leave its outcome unknown for good, so a drain waits for it.
+        self.stop: StopReason | None = None  # the strongest request, checked after each step
+        # Unsafe calls now in progress. Cutting one off would leave its outcome unknown for good, so a drain waits for
+        # it.
         self.unsafe_calls = 0
         self.in_flight: dict[str, Sent] = {}  # by slot
         self.stop_asked = asyncio.Event()
@@ -159,7 +168,7 @@ class Control:
 
     @contextmanager
     def unsafe_call(self) -> Iterator[None]:
-        """Count an unsafe call, from before it is sent until its outcome is recorded."""
+        """Count an unsafe call from before it is sent until its outcome is recorded."""
         self.unsafe_calls += 1
         try:
             yield
@@ -168,7 +177,7 @@ class Control:
 
     @contextmanager
     def sending(self, slot: str, key: str, timeout: float) -> Iterator[None]:
-        """Register a call while it is with the other side, so that a halt can report it."""
+        """Register a call while it is in progress at the other side, so that a halt can report it."""
         self.in_flight[slot] = Sent(slot, key, time.monotonic(), timeout)
         try:
             yield
@@ -176,7 +185,7 @@ class Control:
             self.in_flight.pop(slot, None)
 
     def take_back(self, reason: StopReason) -> None:
-        """Withdraw a request that is obsolete or handled; others remain."""
+        """Withdraw a request that is obsolete or was handled. Other requests remain."""
         self._reasons.discard(reason)
         self._rank()
         if reason == "cancel":
@@ -186,7 +195,7 @@ class Control:
 
 
 async def without_exit(calling: Awaitable[Any]) -> Any:
-    """Turn a tool's or hook's `sys.exit()` into an error: it would end the worker and every run in it."""
+    """Turn a `sys.exit()` in a tool or hook into an error. It would end the worker and every run in it."""
     try:
         return await calling
     except SystemExit as error:
@@ -194,6 +203,6 @@ async def without_exit(calling: Awaitable[Any]) -> Any:
 
 
 def is_being_cancelled() -> bool:
-    """Return whether the current task is being cancelled; other CancelledErrors come from tools."""
+    """Return whether the current task is being cancelled. If not, a CancelledError comes from a tool."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

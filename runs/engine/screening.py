@@ -1,4 +1,4 @@
-"""Asks content hooks for verdicts and records them once: a recorded verdict is never asked for again."""
+"""Asks content hooks for verdicts and records them. A recorded verdict is never asked for again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ from runs.engine.visit import Visit
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A verdict other than pass. `content` is what the hook saw; `stands` the replacement, unless refused."""
+    """A verdict other than pass.
+
+    `content` of the piece is what the hook saw; `stands` is the replacement, unless it refused the piece.
+    """
 
     place: str
     piece: Piece
@@ -39,13 +42,13 @@ class Finding:
 
 
 def screens_of(visit: Visit) -> tuple[Screen, ...]:
-    """Return the hooks in use: built-in, the installation's, the agent's."""
+    """Return the hooks in use: the built-in ones, the installation's and the agent's."""
     others = (*visit.runtime.screens, *visit.agent.screens)
     return (*ALWAYS, *others) if others else ALWAYS
 
 
 def due(visit: Visit, past: Attempt, after: int = 0) -> tuple[Screen, ...]:
-    """Return hooks without a verdict on this place's content, ignoring the first `after` screenings."""
+    """Return the hooks that have no recorded verdict on this content, ignoring the first `after` screenings."""
     screens = screens_of(visit)
     if not past.screenings[after:]:
         return screens
@@ -54,7 +57,7 @@ def due(visit: Visit, past: Attempt, after: int = 0) -> tuple[Screen, ...]:
 
 
 async def look(visit: Visit, screens: Sequence[Screen], pieces: dict[str, Piece]) -> list[Finding]:
-    """Ask each hook in turn about each piece, with earlier replacements; a refusal ends a piece."""
+    """Ask the hooks in turn about each piece, with the replacements made so far. A refusal ends a piece's checks."""
     findings: list[Finding] = []
     for place, piece in pieces.items():
         for screen in screens:
@@ -80,7 +83,7 @@ async def _ask(visit: Visit, screen: Screen, place: str, piece: Piece) -> Findin
     except (Exception, SystemExit, asyncio.CancelledError) as error:
         if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
             raise
-        problem = f"it failed with {type(error).__name__}, which counts as no"  # its text may quote the content
+        problem = f"it failed with {type(error).__name__}, which counts as no"  # the text may quote the content
     match verdict:
         case None if not problem:
             return None
@@ -97,7 +100,7 @@ async def _ask(visit: Visit, screen: Screen, place: str, piece: Piece) -> Findin
 
 
 async def _in_time(visit: Visit, screen: Screen, piece: Piece) -> Any:
-    """Return the hook's verdict on its own copy of the piece. Raises TimeoutError."""
+    """Return the hook's verdict on a copy of the piece. Raises TimeoutError."""
     if screen.is_quick:
         return screen.function(piece)
     own = replace(piece, content=copy.deepcopy(piece.content))
@@ -106,18 +109,21 @@ async def _in_time(visit: Visit, screen: Screen, piece: Piece) -> Any:
     began = time.monotonic()
     async with asyncio.timeout(screen.timeout):
         verdict = await screen.function(own)
-    if time.monotonic() - began > screen.timeout:  # it blocked the whole process, including its own timeout
+    if time.monotonic() - began > screen.timeout:  # it blocked the event loop, so no timeout fired
         raise TimeoutError
     return verdict
 
 
-# Hooks have their own threads: waiting for a tool's thread, they would time out because others work.
+# Hooks have their own threads. If they waited for a tool's thread, they would time out because of other calls.
 _threads = ThreadPoolExecutor(8, thread_name_prefix="screen")
 _QUEUE_SECONDS = 30.0
 
 
 async def _in_thread(screen: Screen, piece: Piece) -> Any:
-    """Run a hook in a thread; its timeout starts with it. It can't be interrupted, so a late verdict is ignored."""
+    """Run a hook in a thread. Its timeout begins when it starts.
+
+    It can't be interrupted, so a late verdict is ignored.
+    """
     loop, begun, began = asyncio.get_running_loop(), asyncio.Event(), 0.0
 
     def work() -> Any:
@@ -135,7 +141,7 @@ async def _in_thread(screen: Screen, piece: Piece) -> Any:
         raise
     async with asyncio.timeout(screen.timeout):
         verdict, ended = await answer
-    if ended - began > screen.timeout:  # it blocked the whole process, including its own timeout
+    if ended - began > screen.timeout:  # the thread blocked the whole process, so the timeout did not fire
         raise TimeoutError
     return verdict
 
@@ -158,7 +164,10 @@ def recorded(
     replaced: dict[str, Any],
     seen: Sequence[str] = (),
 ) -> list[e.Event]:
-    """Return the events to record, and add them to `past`. Empty if only built-in limits applied and found nothing."""
+    """Return the events that record a screening, and add them to `past`.
+
+    Empty if only the built-in hooks applied and found nothing.
+    """
     if not findings and set(screens) <= set(ALWAYS):
         return []
     first = len(past.withheld)
@@ -202,7 +211,7 @@ def _record_fields(replaced: dict[str, Any], seen: Sequence[str]) -> dict[str, A
 
 
 def recorded_replacements(record: Slot) -> dict[str, Any]:
-    """Return all recorded replacements: what one attempt withheld, no later one lets through."""
+    """Return all recorded replacements, so that no later attempt lets through what an earlier one withheld."""
     replaced: dict[str, Any] = {}
     for _, attempt in sorted(record.attempts.items()):
         for each in attempt.screenings:
@@ -216,7 +225,10 @@ def refused_at(record: Slot) -> set[str]:
 
 
 def refusal(past: Attempt) -> ContentRefused | None:
-    """Return the error for the last refusal at this place, or in the answer taken over; None if there is none."""
+    """Return the error for the last refusal on record; None if there is none.
+
+    The refusal may also be in an answer that was taken over from another run.
+    """
     last = next((each for each in reversed(past.withheld) if each.verdict == "refused"), None)
     if last is not None:
         return ContentRefused(last.source, last.to, f"{last.hook}@{last.version}", last.reason)
@@ -233,13 +245,20 @@ def _to(piece: Piece) -> str:
 
 
 def _hashable(content: Any) -> Any:
-    """Hash content without a canonical form (large numbers, lone surrogates) as the text that is stored."""
+    """Return content as its stored text, so that content without a canonical form can be hashed too.
+
+    Large numbers and lone surrogates have no canonical form.
+    """
     return json.dumps(content, sort_keys=True).encode("utf-8", "backslashreplace").decode()
 
 
 @dataclass
 class ScreenedConversation:
-    """Parts of a conversation by id: restored from the journal, markers for refused ones, and hooks that saw each."""
+    """What is known of a conversation's parts, by their id().
+
+    `restored` were read back from the journal, `held` are markers in place of refused parts, and `seen` has the hooks
+    that saw each part.
+    """
 
     source: str = "prompt"
     restored: set[int] = field(default_factory=set)
@@ -248,7 +267,7 @@ class ScreenedConversation:
 
 
 class RequestScreening:
-    """Screening of one request. `events` are recorded with its intent."""
+    """The screening of one request. `events` are recorded together with its intent."""
 
     def __init__(
         self,
@@ -272,7 +291,7 @@ class RequestScreening:
         return refusal(self._past)
 
     async def ask(self) -> Finding | None:
-        """Screen what is sent now and put replacements in place. Return a refusal of the prompt itself."""
+        """Screen what is sent now, and put replacements in place. Return a refusal of the prompt itself, if any."""
         screens = due(self._visit, self._past)
         pieces = {
             place: self._piece(place, part)
@@ -304,7 +323,7 @@ class RequestScreening:
         return no
 
     def take(self) -> list[e.Event]:
-        """Return the events for the current commit."""
+        """Return the pending events, for the current commit."""
         taken, self.events = self.events, []
         return taken
 
@@ -326,7 +345,7 @@ class RequestScreening:
         )
 
     def _seen(self, part: Any) -> set[str]:
-        """Return the hooks that saw a part in this visit: its content is unchanged, so their verdict holds."""
+        """Return the hooks that saw a part in this visit. Its content doesn't change, so their verdicts still apply."""
         return self._shown.seen.setdefault(id(part), set())
 
     def _put(self, place: str, content: Any, *, is_held: bool) -> None:
@@ -344,7 +363,7 @@ def _is_prompt(part: Any) -> bool:
 
 
 def _parts_of(messages: Sequence[Any]) -> list[Any]:
-    """Return the parts not written by the engine, the assistant's author or the model itself."""
+    """Return the parts that come from outside: not from the engine, the assistant's author or the model itself."""
     return [
         part
         for message in messages
@@ -357,7 +376,7 @@ def _parts_of(messages: Sequence[Any]) -> list[Any]:
 async def received(
     visit: Visit, slot: str, record: Slot, content: Any, *, source: str, name: str, place: str = "0"
 ) -> Any:
-    """Return the content for the node. Raises ContentRefused."""
+    """Return content from outside as the node may see it. Raises ContentRefused."""
     past = record.now
     seen = {each for known in past.screenings for each in payload_of(known).get("seen", ())}
     if place in seen:
@@ -389,7 +408,7 @@ async def received(
         replaced=replaced,
         seen=[place],
     )
-    for event in events:  # recorded with the next step or the run's end: nothing depends on it before that
+    for event in events:  # recorded with the next step or the run's end, because nothing depends on it before
         visit.buffer(event)
     return _known(record, place, content)
 
@@ -402,7 +421,7 @@ def _known(record: Slot, place: str, content: Any) -> Any:
 
 
 def _went_on(tape: Tape, slot: str) -> bool:
-    """Return whether a call after this one is on record, on its own branch or an enclosing one."""
+    """Return whether the node went on: a later call is on record, on the same or an enclosing branch."""
     own = slot.split("/")
     return any(
         _is_after(tape, own, name.split("/"))

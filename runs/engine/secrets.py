@@ -1,5 +1,8 @@
-"""Secrets by reference. A tool says which it uses, and has their values only during its calls. Records, logs and pages
-hold `secret://name`."""
+"""Secrets by reference.
+
+A tool declares which secrets it uses, and has their values only during its calls. Records, logs and pages only have
+`secret://name`.
+"""
 
 from __future__ import annotations
 
@@ -24,20 +27,23 @@ _WANTED = "small letters, digits, and . _ - within, at most 64"
 
 
 class Secret(str):
-    """A reference to a secret, as text `secret://name`, made of its `name`. As a field of a tool's input, it lets the
-    caller choose the secret: `call.secret(args.token)` returns its value. Raises ValueError for no such name."""
+    """A reference to a secret: the text `secret://name`, made from its `name`.
+
+    As a field of a tool's input, it lets the caller choose the secret: `call.secret(args.token)` returns its value.
+    Raises ValueError for an invalid name.
+    """
 
     __slots__ = ()
 
     def __new__(cls, name: str) -> Self:
         bare = name.removeprefix(SCHEME)
         if not _NAME.fullmatch(bare):
-            raise ValueError(f"this is not the name of a secret ({_WANTED})")  # not quoted, as it may be a value
+            raise ValueError(f"this is not the name of a secret ({_WANTED})")  # unquoted: it may be a value
         return super().__new__(cls, SCHEME + bare)
 
     @property
     def name(self) -> str:
-        """The name, without `secret://`."""
+        """The secret's name, without `secret://`."""
         return self.removeprefix(SCHEME)
 
     @classmethod
@@ -52,21 +58,24 @@ def _referred(text: str) -> Secret:
 
 
 class SecretUnavailable(NotBegun):
-    """A secret can't be had now, so the call was not sent. The message names secret and source, and no value."""
+    """A secret is not available now, so the call was not sent.
+
+    The message names the secret and its source, but no value.
+    """
 
 
 class SecretStore(Protocol):
-    """The source of secrets' values."""
+    """A source of the values of secrets."""
 
     async def values(self, names: Collection[str]) -> Mapping[str, str]:
-        """Return the values by name. Raises SecretUnavailable."""
+        """Return the values of these secrets by name. Raises SecretUnavailable."""
 
 
 class NoSecrets:
     """The store of an installation without secrets."""
 
     async def values(self, names: Collection[str]) -> Mapping[str, str]:
-        """Refuse. Raises SecretUnavailable."""
+        """Raise SecretUnavailable, because there are no secrets."""
         raise SecretUnavailable(f"{SCHEME}{min(names)}: durableagents.contrib.secrets is not installed: add the app")
 
 
@@ -82,14 +91,17 @@ def names_of(owner: str, given: object) -> tuple[str, ...]:
 
 
 def takes_secrets(model: type[BaseModel]) -> bool:
-    """Return whether a field of the model, however deep, is a `Secret`."""
+    """Return whether a field of the model, at any depth, is a `Secret`."""
     schema = getattr(model, "__pydantic_core_schema__", {})
     parts = (part.get("function") for _, part in schemas_in(schema, model.__name__))
     return any(isinstance(each, dict) and each.get("function") is _referred for each in parts)
 
 
 async def with_secrets(store: SecretStore, tool: Tool, args: object, call: ToolCall) -> ToolCall:
-    """Return the call with the secrets that its tool declares or its `args` name. Raises SecretUnavailable."""
+    """Return the call with the values of the secrets that its tool declares or its `args` name.
+
+    Raises SecretUnavailable.
+    """
     names = {*tool.secrets, *(each.name for each in _named_in(args))}
     return replace(call, secrets=await store.values(names)) if names else call
 

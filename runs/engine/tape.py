@@ -1,5 +1,8 @@
-"""A visit's record by slot, from which a replay is answered. Events about the whole run are ignored, so they can't
-affect a replay; operators' changes apply where they were recorded."""
+"""The record of a visit by slot, from which a replay is answered.
+
+Events about the whole run are ignored, so that they can't affect a replay. Operators' changes apply where they were
+recorded.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +20,18 @@ class Attempt:
     """The record of one attempt at a logical call."""
 
     intent: e.Event | None = None
-    undo: e.UndoRegistered | None = None  # how its effect is undone
+    undo: e.UndoRegistered | None = None  # registers how its effect can be undone
     accepted: e.Event | None = None
     result: e.Event | None = None
     answers: dict[int, e.InputAnswered] = field(default_factory=dict)
-    consents: dict[int, str] = field(default_factory=dict)  # by number: what a fork's question binds
+    consents: dict[int, str] = field(default_factory=dict)  # digests of a fork's questions, by their number
     unknown: e.Event | None = None
     reconciled: e.ToolReconciled | None = None
-    testimony: e.ToolAnsweredLate | None = None  # a result from a worker that had lost the run
+    testimony: e.ToolAnsweredLate | None = None  # the late result of a worker that had lost the run
     is_called_back_late: bool = False
     finding: Finding = field(default_factory=Finding)
     is_in_doubt: bool = False
-    is_unknown: bool = False  # and nothing recorded since settles it
+    is_unknown: bool = False  # its outcome is recorded as unknown, and nothing since settles it
     screenings: list[e.ContentScreened] = field(default_factory=list)
     withheld: list[e.ContentWithheld] = field(default_factory=list)
     repeats: int = 0  # number of repeated reads
@@ -36,28 +39,28 @@ class Attempt:
     resends: int = 0
     not_sents: int = 0
     routes: int = 0  # number of times a model request was sent
-    route: e.ModelRouted | None = None  # the last one, until its usage is recorded
+    route: e.ModelRouted | None = None  # the last request, until its usage is recorded
     waits: dict[tuple[str, int], str | None] = field(default_factory=dict)
-    asked: e.UpstreamAsked | None = None  # someone wants upstream asked, and no answer is recorded
+    asked: e.UpstreamAsked | None = None  # a person's request to query upstream, until its answer is recorded
 
     @property
     def is_contradicted(self) -> bool:
-        """Return whether a late result says it was done, and no person has settled it since."""
+        """Return whether a late result says that it happened, and no person has settled it since."""
         return self.finding.is_contradicted
 
     @property
     def is_settled(self) -> bool:
-        """Return whether its outcome was settled; *fail the run* leaves that open."""
+        """Return whether its outcome was settled. The verdict *fail the run* leaves the outcome open."""
         return self.reconciled is not None and self.reconciled.verdict != "fail"
 
     @property
     def is_owed(self) -> bool:
-        """Return whether upstream accepted the call and hasn't answered yet."""
+        """Return whether upstream accepted the call and has not answered yet."""
         return self.accepted is not None and self.result is None and not self.is_settled
 
     @property
     def outcome(self) -> e.Event | None:
-        """The outcome for a replay. A later finding that it happened outranks a refusal."""
+        """The event that answers a replay. A later finding that the call happened outranks a refusal."""
         is_found = self.reconciled is not None and self.reconciled.verdict == "happened"
         return self.reconciled if is_found and (self.result is None or self.is_refused) else self.result
 
@@ -78,7 +81,7 @@ class Attempt:
         return sum(1 for k, _ in self.waits if k == kind)
 
     def last_wait(self, kind: str) -> tuple[int, str | None]:
-        """Return number and resolution of the newest wait of a kind; 0 and None if there is none."""
+        """Return the number and the resolution of the newest wait of a kind; 0 and None if there is none."""
         n = max(0, self.waits_of(kind) - 1)
         return n, self.waits.get((kind, n))
 
@@ -88,25 +91,25 @@ class Attempt:
 
 @dataclass
 class Slot:
-    """The record of one logical call: its request, its gate, its attempts."""
+    """The record of one logical call: its request, its gate and its attempts."""
 
     what: str | None = None
     requested_hash: str | None = None
     branches: e.BranchesOpened | None = None
     gate: e.ApprovalRequested | None = None
-    gate_id: str = ""  # the latest approval
+    gate_id: str = ""  # id of the latest question
     decision: e.ApprovalDecided | None = None
     decisions: list[e.ApprovalDecided] = field(default_factory=list)
-    asked: dict[str, e.ApprovalRequested] = field(default_factory=dict)  # every question by its id
+    asked: dict[str, e.ApprovalRequested] = field(default_factory=dict)  # every question, by its id
     votes: list[e.ApprovalVoted] = field(default_factory=list)
-    amended: list[tuple[e.PlanAmended, int]] = field(default_factory=list)  # with the number of earlier screenings
-    # By attempt: the slot and id of the approval it was sent under.
+    amended: list[tuple[e.PlanAmended, int]] = field(default_factory=list)  # with the number of screenings before it
+    # For each attempt, the slot and id of the approval under which it was sent.
     grants: dict[int, tuple[str, str]] = field(default_factory=dict)
     attempts: dict[int, Attempt] = field(default_factory=dict)
     current: int = 0
 
     def at(self, attempt: int) -> Attempt:
-        """Return the record of an attempt, empty if there is none."""
+        """Return the record of an attempt. It is empty if nothing is recorded."""
         known = self.attempts.get(attempt)
         if known is None:
             known = self.attempts[attempt] = Attempt()
@@ -118,76 +121,85 @@ class Slot:
 
     @property
     def is_asked_about(self) -> bool:
-        """Return whether a question about the outcome of any attempt is open (see `contradicted`)."""
+        """Return whether a person is being asked about the outcome of any attempt (see `contradicted`)."""
         return any(attempt.open_wait("reconcile") is not None for attempt in self.attempts.values())
 
     @property
     def contradicted(self) -> int | None:
-        """The attempt recorded as not done that a late result contradicts; it blocks further ones until settled."""
+        """The first earlier attempt that a late result contradicts; None if there is none.
+
+        It was recorded as not done, and further attempts are blocked until it is settled.
+        """
         return next((n for n, a in sorted(self.attempts.items()) if n < self.current and a.is_contradicted), None)
 
     @property
     def was_invoked(self) -> bool:
-        """Return whether any attempt had an intent, so that the gate was passed then."""
+        """Return whether any attempt had an intent, so that the gate was passed."""
         return any(a.intent is not None for a in self.attempts.values())
 
     @property
     def has_effect(self) -> bool:
-        """Return whether the node depends on the call: it did something irrevocable, or waited for something."""
+        """Return whether the node depends on the call.
+
+        It does if the call did something irrevocable, or waited for something.
+        """
         is_taken_over = isinstance(self.now.result, e.AnswerTakenOver)
         goes_on = is_taken_over or any(kind in _GONE_ON_BY for kind, _ in self.now.waits)
         return self.was_invoked or self.gate is not None or goes_on
 
     @property
     def arguments(self) -> Any:
-        """The call's recorded arguments: from the intent, a read's answer, a refusal or a plan."""
+        """The call's recorded arguments, from its intent, a read's result, a refusal or a plan."""
         events = [event for a in self.attempts.values() for event in (a.intent, a.result)]
         return next((payload_of(x)["arguments"] for x in (*events, self.gate) if "arguments" in payload_of(x)), None)
 
     @property
     def has_timed_out(self) -> bool:
-        """Return whether a wait for an answer, a signal or a message timed out; a gate's deadline is a denial."""
+        """Return whether a wait for an answer, signal or message timed out.
+
+        A gate's deadline doesn't count here: it is a denial.
+        """
         return any(self.now.last_wait(kind)[1] == "timed_out" for kind in ("input", "signal", "message"))
 
     def remember(self, what: str, requested_hash: str) -> None:
-        """Remember the identity of the slot's call."""
+        """Set the identity of the slot's call, unless it is known already."""
         self.what, self.requested_hash = self.what or what, self.requested_hash or requested_hash
 
 
-# Why a retried run stops before it continues: see runs/engine/steps/late_news.py.
+# Reason of the stop of a retried run before it continues: see runs/engine/steps/late_news.py.
 LATE_NEWS = "late_news"
-# Waits that a node makes itself. Others belong to a call with a recorded intent or gate.
+# Kinds of waits that a node makes itself. Other waits belong to a call with a recorded intent or gate.
 _GONE_ON_BY = frozenset({"timer", "signal", "input", "message"})
 
 
 class Tape:
-    """All slots of the tail of a journal."""
+    """The events since a checkpoint, by slot."""
 
     def __init__(self, events: Iterable[e.Event] = ()) -> None:
         self.slots: dict[str, Slot] = {}
         self.visits: set[int] = set()
-        self.parents: set[str] = set()  # places that number calls of their own, such as a `think` or a `gather`
+        self.parents: set[str] = set()  # places of calls that number their own calls, such as a `think` or a `gather`
         self.signals: dict[tuple[str, int], e.SignalReceived | e.SignalCarried] = {}
         self.handled: list[e.MessageHandled | e.ContextInjected] = []
-        self.asked_after: dict[str, int] = {}  # by a model request's slot: the number of those before it
-        self.undone: dict[str, e.EffectUndone | e.EffectLeft] = {}  # by the slot of the call, or of the question
-        self.late: list[tuple[str, int]] = []  # calls with a late result saying that they happened
-        self.unheard: list[Any] = []  # late results that a retry has yet to report
-        self.last = ""  # the call of the last event that the claimant found
+        self.asked_after: dict[str, int] = {}  # by slot of a model request: number of changes before it
+        self.undone: dict[str, e.EffectUndone | e.EffectLeft] = {}  # by slot of the undoing call, or of the question
+        self.late: list[tuple[str, int]] = []  # calls that have a late result by which they happened
+        self.unheard: list[Any] = []  # late results that a retry must still report
+        self.last = ""  # slot of the last call on record when the run was claimed
         for event in events:
             self.add(event)
             named = event.call if isinstance(event, e.BudgetExceeded) else event.slot
             self.last = named if named is not None and _is_place(named) else self.last
 
     def slot(self, name: str) -> Slot:
-        """Return the record of a slot, empty if there is none."""
+        """Return the record of a slot. It is empty if nothing is recorded."""
         known = self.slots.get(name)
         if known is None:
             known = self.slots[name] = Slot()
         return known
 
     def add(self, event: e.Event) -> None:
-        """Add one event, in journal order."""
+        """Add one event. Events must come in journal order."""
         if isinstance(event, e.RunRetried):
             for name in event.reopened:
                 self.slot(name).current += 1
@@ -219,13 +231,16 @@ class Tape:
         _apply_event(slot, slot.at(event.attempt), event)
 
     def in_doubt(self) -> list[tuple[str, Slot]]:
-        """Return slots of tool calls with a recorded intent and no outcome."""
+        """Return the slots of tool calls that have a recorded intent but no outcome."""
         named = [(name, slot, slot.now) for name, slot in self.slots.items()]
         sent = [(name, slot, now) for name, slot, now in named if isinstance(now.intent, e.ToolInvoked)]
         return [(name, x) for name, x, now in sent if now.result is now.accepted is None and not now.is_settled]
 
     def to_reopen(self) -> list[str]:
-        """Return slots of failures and timeouts to retry, unless an effect followed: it depends on the old answer."""
+        """Return the slots of failures and timeouts that a retry repeats.
+
+        Those followed by a call with an effect are kept, because the effect depends on the old answer.
+        """
         reached = self._reached()
         return [
             name
@@ -235,7 +250,10 @@ class Tape:
         ]
 
     def to_await(self) -> list[str]:
-        """Return slots of accepted calls that timed out without the node continuing: they are awaited again."""
+        """Return the slots of accepted calls whose callback timed out, and after which the node did not continue.
+
+        A retry waits for them again.
+        """
         reached = self._reached()
         return [
             name
@@ -246,16 +264,16 @@ class Tape:
         ]
 
     def told_by_witnesses(self) -> list[str]:
-        """Return slots of open calls of which a late result says that they happened."""
+        """Return the slots of calls without an outcome of which a late result says that they happened."""
         late_results = [(name, slot.now) for name, slot in self.slots.items() if slot.now.testimony is not None]
         return [name for name, now in late_results if now.result is None and not (now.is_settled or now.accepted)]
 
     def went_on_from(self, name: str) -> bool:
-        """Return whether the node had an effect after this call, so that its outcome can't change."""
+        """Return whether the node had an effect after this call. Then the call's outcome can't change any more."""
         return self._is_passed(name, self._reached())
 
     def _reached(self) -> dict[str, tuple[int, ...]]:
-        """Return, by path, the last place of each branch at which something with an effect was begun."""
+        """Return, by path, the last place on each branch at which something with an effect was begun."""
         reached: dict[str, tuple[int, ...]] = {}
         for name, slot in self.slots.items():
             if _is_place(name) and slot.has_effect:
@@ -266,7 +284,7 @@ class Tape:
         return reached
 
     def _is_passed(self, name: str, reached: dict[str, tuple[int, ...]]) -> bool:
-        """Return whether anything was begun after a call; branches of a gather have no order."""
+        """Return whether anything with an effect was begun after a call. The branches of a gather have no order."""
         if not _is_place(name):
             return False
         path = ""
@@ -278,7 +296,7 @@ class Tape:
         return False
 
     def lost_requests(self) -> list[e.ModelRouted]:
-        """Return model requests that were sent and whose answers were not recorded."""
+        """Return the model requests that were sent and whose answers were not recorded."""
         return [a.route for slot in self.slots.values() for a in slot.attempts.values() if a.route is not None]
 
     def open_budget(self) -> str | None:
@@ -288,7 +306,10 @@ class Tape:
         return next((name for name, slot in self.slots.items() if slot.now.open_wait("operator") is not None), None)
 
     def outstanding(self) -> list[str]:
-        """Return slots of unfinished child runs, and of calls whose effect may still come or may have come."""
+        """Return the slots of unfinished child runs, and of calls that may have or get an effect.
+
+        Those are calls that upstream accepted, calls of unknown outcome, and calls that a late result contradicts.
+        """
         return [
             name
             for name, slot in self.slots.items()
@@ -308,7 +329,7 @@ def _is_place(slot: str) -> bool:
 
 
 def _unbind(slots: Iterable[Slot], value: Any) -> None:
-    """Unbind pending model requests: they change when people add a message for the model."""
+    """Forget the hashes of pending model requests, because a message from people changes those requests."""
     waiting = (slot for slot in slots if slot.what == "model" and not slot.was_invoked)
     for slot in waiting if "message" in value else ():
         slot.requested_hash = ""
@@ -383,18 +404,18 @@ def _fold_finding(slot: Slot, attempt: Attempt, event: e.ToolReconciled) -> None
     if event.verdict == "did_not":
         slot.current = max(slot.current, event.attempt + 1)
     elif event.verdict == "happened" and slot.now.intent is None:
-        slot.current = event.attempt  # it is not sent again
+        slot.current = event.attempt  # the call is not sent again
 
 
 def _fold_wait(slot: Slot, attempt: Attempt, event: e.Event) -> None:
     match event:
         case e.WaitOpened():
             payload = payload_of(event)
-            if "call" in payload:  # a wait may be the only record of a call: a sleep, or a failing read
+            if "call" in payload:  # a wait may be the only record of a call, as for a sleep or a failing read
                 slot.remember(payload["call"], payload["hash"])
             attempt.waits[event.wait, event.n] = None
             attempt.consents |= {event.n: payload["binds"]} if "binds" in payload else {}
-            # It timed out once: whether it comes is unknown.
+            # The callback timed out once, so the outcome is unknown.
             attempt.is_unknown |= event.wait == "webhook" and event.n > 0
         case e.WaitResolved():
             attempt.waits[event.wait, event.n] = event.resolution

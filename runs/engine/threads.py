@@ -1,4 +1,4 @@
-"""Threads for blocking tool functions. Each tool has its own, so a hanging one doesn't delay others."""
+"""Threads for blocking tool functions. Each tool has its own, so that a hanging tool doesn't delay others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import TypedDict, TypeVar
 T = TypeVar("T")
 log = logging.getLogger("durableagents.engine")
 
-# A timeout ends the wait for a call, not its thread, so hanging calls use up their own tool's threads.
+# A timeout ends the wait for a call, not its thread. So hanging calls use up the threads of their own tool only.
 THREADS_PER_TOOL = 32
 
 
@@ -24,7 +24,7 @@ def _new_pool(tool: str, size: int) -> Executor:
 
 
 class BusyTool(TypedDict):
-    """A tool whose threads are all busy: how many of how many, and for how many seconds."""
+    """A tool whose threads are all busy: how many are busy, out of how many, and since how many seconds."""
 
     tool: str
     busy: int
@@ -33,7 +33,7 @@ class BusyTool(TypedDict):
 
 
 class ToolThreads:
-    """The threads of one worker process, by tool, started on demand."""
+    """The threads of one worker process, by tool. They are started on demand."""
 
     def __init__(self, size: int = THREADS_PER_TOOL, new_pool: Callable[[str, int], Executor] = _new_pool) -> None:
         self.size, self._new_pool = size, new_pool
@@ -51,11 +51,11 @@ class ToolThreads:
         return pool
 
     def counted(self, tool: str, work: Callable[[], T]) -> Callable[[], T]:
-        """Return `work` as a thread does it: counted as busy, and with the current context, which log lines name."""
+        """Wrap `work` for a thread: it counts as busy and keeps the current context, which log lines use."""
         return partial(copy_context().run, self.count, tool, work)
 
     def count(self, tool: str, work: Callable[[], T]) -> T:
-        """Do a tool's work in the current thread and count it as busy."""
+        """Run a tool's work in the current thread, and count the thread as busy meanwhile."""
         with self._lock:
             self._busy[tool] += 1
             if self._busy[tool] == self.size:
@@ -68,7 +68,7 @@ class ToolThreads:
                 self._all_busy_since.pop(tool, None)
 
     def all_busy(self) -> list[BusyTool]:
-        """Return the tools whose threads are all busy, for a worker's heartbeat."""
+        """Return the tools whose threads are all busy. A worker's heartbeat reports them."""
         now = time.monotonic()
         with self._lock:
             since = sorted(self._all_busy_since.items())
@@ -80,11 +80,11 @@ class ToolThreads:
             return {tool: count for tool, count in self._abandoned.items() if count}
 
     def is_exhausted(self, tool: str) -> bool:
-        """Return whether abandoned calls hold every thread of a tool, so that waiting for one is pointless."""
+        """Return whether abandoned calls occupy all threads of a tool, so that waiting for one is pointless."""
         return self._abandoned[tool] >= self.size
 
     def abandon(self, tool: str, when_over: Callable[[Callable[[], None]], None]) -> None:
-        """Count a thread as abandoned until its call is over."""
+        """Count a thread as abandoned until its call ends."""
         with self._lock:
             self._abandoned[tool] += 1
             is_last = self._abandoned[tool] == self.size
@@ -97,11 +97,11 @@ class ToolThreads:
             self._abandoned[tool] -= 1
 
     def why_none(self, tool: str) -> str:
-        """Return an error text for a call that got no thread."""
+        """Return the error text for a call that got no thread."""
         hung = self.abandoned().get(tool, 0)
         return f"no thread was free for {tool}: calls past their time limit hold {hung} of its {self.size}, not sent"
 
     def shutdown(self) -> None:
-        """Shut down without waiting for running calls."""
+        """Shut down without waiting for calls in progress."""
         for pool in self._pools.values():
             pool.shutdown(wait=False, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""Tools: functions with typed input and output that declare how they behave on a repeat."""
+"""Tools: functions with typed input and output that declare what a repeated call does."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ log = logging.getLogger("durableagents.engine")
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 MAX_EXTERNAL_ID = 500  # characters; an index takes at most 2,704 bytes
-FINAL = "final_result"  # the output tool by which a model ends its loop
-FOR_DISPATCH: Final = object()  # token for access to a tool's function
-BY_RECEIPT: Final = object()  # validation context of a result from a person's receipt
+FINAL = "final_result"  # name of the output tool with which a model ends its loop
+FOR_DISPATCH: Final = object()  # token that gives access to a tool's function
+BY_RECEIPT: Final = object()  # validation context for a result made from a person's receipt
 
 
 class ReplayClass(StrEnum):
@@ -48,12 +48,13 @@ class ReplayClass(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """The engine's information for a tool about the current call.
-    `run_id` and `trace_id` name the run (the same over all its resumes), `tool` the tool, `slot` and `attempt` the
-    call: its place in the run, and how many recorded decisions have sent it again. `key` is the idempotency key to send
-    along: the same at each repeat, None for tools that aren't keyed. `callback_url` is where the other side answers
-    later, None unless the tool `answers_later`. `timeout` is in seconds. `secrets` are the values of the secrets that
-    the tool declares or its input names, by name; read them with `secret`.
+    """What a tool's function is told about the current call.
+
+    `run_id` and `trace_id` identify the run; they stay the same when it is resumed. `tool` is the tool's name, `slot`
+    the call's place in the run, and `attempt` the number of recorded decisions to send it again. `key` is the
+    idempotency key to send along: it is the same for each repeat, and None for tools that aren't keyed. `callback_url`
+    is the address at which the other side answers later; None unless the tool `answers_later`. `timeout` is in seconds.
+    `secrets` are the values of the secrets that the tool declares or its input names, by name; read them with `secret`.
     """
 
     run_id: str
@@ -68,12 +69,14 @@ class ToolCall:
 
     @property
     def traceparent(self) -> str:
-        """The W3C header with which the other side's spans become children of this call's."""
+        """The W3C header by which the other side's spans become children of this call's span."""
         return traceparent(self.trace_id, span_id(self.run_id, self.slot, self.attempt, "call"))
 
     def secret(self, name: str) -> str:
-        """Return the value of the secret `name`, a plain name or a `Secret`. It was read just before the call. Raises
-        MisusedContext for one that neither the tool declares nor its input names."""
+        """Return the value of the secret `name`, a plain name or a `Secret`. It was read just before the call.
+
+        Raises MisusedContext for a secret that neither the tool declares nor its input names.
+        """
         reference = Secret(name)
         if (value := (self.secrets or {}).get(reference.name)) is None:
             problem = f"the tool {self.tool!r} asks for {reference}, which it does not declare"
@@ -83,8 +86,11 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Returned by a tool that answers later: upstream accepted the call, and will call back. `receipt` is what it
-    said (plain data, passed to `check_answer`), `within` how long to wait for its answer (14 days)."""
+    """Returned by a tool that answers later: upstream accepted the call and will call back.
+
+    `receipt` is what upstream said (plain data, passed to `check_answer`), `within` how long to wait for its answer (14
+    days).
+    """
 
     receipt: Any = None
     within: timedelta = timedelta(days=14)
@@ -96,19 +102,23 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Approval of calls by people: which calls need it, who is asked, and by which rule.
+    """Declares which calls of a tool people must approve, who is asked, and why.
+
     `queue` is one of the installation's queues, whose people decide. `rule` tells them why they are asked. `when(args)`
     says whether this call needs approval (default: every call); a rule that raises counts as yes, and the question says
-    so. `headline(args)` is the deciding fact, such as the sum, in a few words. `within` (7 days) is how long they have;
-    it may be `WorkingHours(8)`, which counts in the queue's calendar. After it the call is denied, unless `on_timeout`
-    says otherwise: reject (deny), escalate (also ask `escalate_to`, if the queue has no further queue of its own),
-    remind (wait without end). If the queue says something else, the stricter setting wins.
+    so. `headline(args)` is the deciding fact, such as the sum, in a few words. `within` (7 days) is how long they have
+    to decide; it may be `WorkingHours(8)`, which counts in the queue's calendar. After that time the call is denied,
+    unless `on_timeout` says otherwise: reject (deny), escalate (also ask `escalate_to`, if the queue has no further
+    queue of its own), remind (wait without end). If the queue has another setting, the stricter one counts.
+
     `amount` is the amount at stake, for approvers with a limit: a function of the input that returns an `Amount`, or a
     field and a currency, such as "total USD". `quorum` (1) is how many different people of `queue` must approve; `then`
-    are further stages, each asked after the one before approved: `then=[Stage("board", quorum=2)]`. Nobody takes part
-    in two. One denial ends it. `editable` names the fields of the input that people may change when they approve
-    (default: none), `same` those that must match for a standing approval (default: all). `documents` is a function of
-    the input that returns what else to show, a list of `Document`, the same at each repeat.
+    are further stages, each asked after the previous one has approved: `then=[Stage("board", quorum=2)]`. Nobody may
+    take part in two stages. One denial ends the approval. `editable` names the fields of the input that people may
+    change when they approve (default: none), `same` those that must match for a standing approval (default: all).
+    `documents` is a function of the input that returns a list of `Document` to show as well; it must return the same at
+    each repeat.
+
     Raises DefinitionError for empty texts, coroutine functions, and invalid times.
     """
 
@@ -125,7 +135,8 @@ class Gate:
     editable: Sequence[str] = ()
     same: Sequence[str] = ()
     documents: shown.Declared | None = None
-    # Derived from the others: its time settings, the people who must approve, and the plan's entry for its stages.
+    # These are derived from the other fields: the time settings, the required approvals, and the plan's entry for
+    # stages.
     time: Time = field(init=False, repr=False, compare=False)
     requirement: Requirement = field(init=False, repr=False, compare=False)
     stages: dict[str, Any] = field(init=False, repr=False, compare=False)
@@ -154,11 +165,13 @@ class Gate:
         object.__setattr__(self, "stages", requirement.in_plan())
 
     def rule_for(self, args: Any) -> str | None:
-        """Return why a call with these `args` must be approved, for the approver; None if it needn't be. An error in
-        the rule means that it must, and the text says so."""
+        """Return why a call with these `args` must be approved, as a text for approvers; None if it needn't be.
+
+        If the rule raises, the call must be approved, and the text says so.
+        """
         try:
             return self.rule if self.when(args) else None
-        except Exception as error:  # the rule failed, so a person has to decide
+        except Exception as error:  # the rule failed, so a person must decide
             problem = describe_error(error, 200)
         log.warning("the rule of the gate %r failed with %s: %s is asked", self.rule, problem, self.queue)
         return f"{self.rule} (the rule itself failed with {problem}, which counts as yes)"
@@ -168,7 +181,10 @@ class Gate:
         return self.rule_for(args) is not None
 
     def headline_for(self, args: Any) -> str:
-        """Return the headline for these `args`. It is only text, so an error in it stops nobody from deciding."""
+        """Return the headline for these `args`; empty if it can't be made.
+
+        It is only text, so an error in it must not prevent people from deciding.
+        """
         try:
             return str(self.headline(args)) if self.headline else ""
         except Exception as error:
@@ -176,7 +192,7 @@ class Gate:
             return ""
 
     def amount_for(self, args: Any) -> dict[str, Any]:
-        """Return the plan's amount for a call with these `args`; empty if the gate declares none."""
+        """Return the plan's entry for the amount of a call with these `args`; empty if the gate declares no amount."""
         return {} if self.amount is None else {"amount": amount_entry(self.amount, args)}
 
 
@@ -189,12 +205,15 @@ class Happened:
 
 @dataclass(frozen=True, slots=True)
 class DidNotHappen:
-    """A reconcile hook's answer: the effect doesn't exist, and the earlier attempt can't cause it any more."""
+    """A reconcile hook's answer: the effect doesn't exist, and the earlier attempt can no longer cause it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A call's result for the node and for the record. The first is made from the second, as on a replay."""
+    """A call's result: `output` for the node, `result` for the record.
+
+    `output` is parsed from `result`, as it is on a replay.
+    """
 
     output: BaseModel
     result: Any
@@ -202,7 +221,11 @@ class Answer:
 
 @dataclass(frozen=True)
 class Tool:
-    """A registered tool. Its function requires `FOR_DISPATCH`, against effects without intent or gate by mistake."""
+    """A registered tool.
+
+    `opened(FOR_DISPATCH)` gives access to its function. Calling the tool directly is refused, so that no effect
+    bypasses intent and gate by mistake.
+    """
 
     name: str
     title: str
@@ -234,7 +257,7 @@ class Tool:
 
     @cached_property
     def uses_secrets(self) -> bool:
-        """Return whether a call of it may need values of secrets."""
+        """Return whether a call of the tool may need the values of secrets."""
         return bool(self.secrets) or takes_secrets(self.input)
 
     @cached_property
@@ -248,30 +271,36 @@ class Tool:
         return self.replay_class is ReplayClass.UNSAFE_ON_REPLAY
 
     def has_forgotten(self, key: str | None, intended_at: datetime | None, now: datetime) -> bool:
-        """Return whether upstream may have forgotten a key since its first intent (without a time: yes)."""
+        """Return whether upstream may have forgotten a key since its first intent.
+
+        True if the time of the intent is unknown.
+        """
         if key is None or self.key_ttl is None:
             return False
         return intended_at is None or now >= intended_at + self.key_ttl
 
     @cached_property
     def is_async(self) -> bool:
-        """Return whether the function is awaited; others run in a thread, which can't be interrupted."""
+        """Return whether the function is async. Others run in a thread, which can't be interrupted."""
         return inspect.iscoroutinefunction(self._function)
 
     def opened(self, token: object) -> Callable[..., Any]:
-        """Return the function, for the caller that has recorded the call's intent."""
+        """Return the function, for a caller that has recorded the call's intent. Raises TypeError for another token."""
         if token is not FOR_DISPATCH:
             self()
         return self._function
 
     @property
     def function(self) -> Callable[..., Any]:
-        """Refused, like a call."""
+        """Raise TypeError, as a direct call does."""
         self()
 
     def external_id_of(self, output: dict[str, Any]) -> str | None:
-        """Return the effect's id upstream, if the tool says which output field holds it. Of a longer one than an index
-        takes, the beginning with a digest of all of it: the result itself holds the whole."""
+        """Return the effect's id upstream, if the tool declares which output field holds it; else None.
+
+        An id that is too long for the index is cut, and a digest of the whole id is appended. The result has the whole
+        id.
+        """
         value = output.get(self.external_id) if self.external_id else None
         if value is None:
             return None
@@ -281,7 +310,7 @@ class Tool:
         return f"{text[:400]}…{sha256(text.encode()).hexdigest()}"
 
     def checked(self, answer: Any) -> Answer:
-        """Return a try's result as the declared output. Raises BadAnswer."""
+        """Return a try's result, parsed as the declared output. Raises BadAnswer."""
         try:
             given = answer if isinstance(answer, self.output) else self.output.model_validate(answer)
             result, output = as_recorded(given, self.output)
@@ -292,8 +321,11 @@ class Tool:
             raise BadAnswer(f"{self.name} returned something else than {self.output.__name__}: {error}") from error
 
     def output_from_callback(self, receipt: Any, body: Any) -> BaseModel:
-        """Return a callback's body as the call's result. Raises ValueError for a body that does not fit.
-        `receipt` is what upstream said when it accepted the call, if known. A wrong field raises a ValidationError."""
+        """Return a callback's body, parsed as the call's result.
+
+        `receipt` is what upstream said when it accepted the call, if known. Raises ValueError for a body that doesn't
+        fit; for a wrong field this is a ValidationError.
+        """
         output = self.output.model_validate(body)
         wrong = None if self.check_answer is None or receipt is None else self.check_answer(receipt, output)
         if wrong:
@@ -307,7 +339,7 @@ class Tool:
         return self.output.model_validate({} if receipt is None else receipt, context=BY_RECEIPT)
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raise TypeError: a direct call would have an effect without an intent, and past the tool's gate."""
+        """Raise TypeError, because a direct call would bypass the record and the tool's gate."""
         raise TypeError(
             f"tool {self.name!r} can only be called through ctx.call or ctx.think: "
             "a direct call is neither recorded nor gated"
@@ -316,10 +348,12 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """The undo of an effect: a call of `tool` with `args(asked, got)`, made from the effect's input and output.
-    The tool is an ordinary one of the agent, with its own key, gate and hooks. `args` is a plain function that returns
+    """How to undo an effect: by a call of `tool` with `args(asked, got)`, made from the effect's input and output.
+
+    The tool is an ordinary tool of the agent, with its own key, gate and hooks. `args` is a plain function that returns
     the tool's input. `name` distinguishes several undos by the same tool (default: the tool's name). Raises
-    DefinitionError."""
+    DefinitionError.
+    """
 
     tool: Tool
     args: Callable[[Any, Any], Any]
@@ -345,7 +379,7 @@ _CLASSES = (
 
 
 def _with_replay_class(register: Callable[_P, _Registration]) -> Callable[_P, _Registration]:
-    """Refuse a declaration without a replay class, also a bare `@tool`, with an explanation of the three choices."""
+    """Refuse a declaration without a replay class, also a bare `@tool`. The error explains the three choices."""
 
     @wraps(register)
     def checked(*args: _P.args, **kwargs: _P.kwargs) -> _Registration:
@@ -382,24 +416,28 @@ def tool(
     secrets: Sequence[str] = (),
     redact: Sequence[str] = (),
 ) -> Callable[[Callable[..., Any]], Tool]:
-    """Register a function of a Pydantic model (its input) and a `ToolCall` that returns a Pydantic model as a tool.
-    `replay_class` (required) says what may happen when a call's intent is on record and its outcome isn't. `title`
-    (default: the function's name), `system` and `effect` tell people what it does where. `timeout` is in seconds (30).
-    `key_ttl`: how long the other side remembers keys; after it a keyed call counts as unsafe. `gate`: which calls a
-    person must approve. `answers_later`: it returns `Pending`, and the callback's body must fit `output` (default: the
-    return annotation); `check_answer(receipt, output)` may say what is wrong with it, such as an answer to another
-    request than the receipt names. `external_id` names the output's field with the effect's id upstream.
-    `reconcile(args, call)` asks the other side for a call's outcome: `Happened`, `DidNotHappen`, or None.
-    `on_receipt(args, receipt)` makes the result of a call that a person says happened.
-    Several calls of one model turn are made at once, unless one of them is of a `sequential` tool. `rate_limit`: how
+    """Register a function as a tool.
+
+    It takes a Pydantic model (its input) and a `ToolCall`, and returns a Pydantic model.
+
+    `replay_class` (required) decides what may happen to a call whose intent is on record and whose outcome isn't.
+    `title` (default: the function's name), `system` and `effect` tell people what the tool does in which system.
+    `timeout` is in seconds (30). `key_ttl`: how long the other side remembers keys; after that a keyed call counts as
+    unsafe. `gate`: which calls a person must approve. `answers_later`: it returns `Pending`, and the callback's body
+    must fit `output` (default: the return annotation); `check_answer(receipt, output)` may return what is wrong with
+    it, such as that it answers another request than the receipt names. `external_id` names the output's field with the
+    effect's id upstream. `reconcile(args, call)` asks the other side for a call's outcome: `Happened`, `DidNotHappen`,
+    or None. `on_receipt(args, receipt)` makes the result of a call of which a person says that it happened.
+
+    The calls of one model turn are made concurrently, unless one of their tools is `sequential`. `rate_limit`: how
     often the other side may be called by all workers together; an operator may override it, so it is not part of a
-    version. `cache`: for how long other calls with the same input may take a pure tool's answer from the cache, of the
-    same agent, or with `shared` of any; never if it depends on anything but the input. `undo`: how its effect is undone
-    when the run fails or is cancelled (docs/how-to/undo.md). `risk` is *low*, *medium* or *high*, for policies.
-    `link(args)`: the call's web address upstream. `secrets` names the secrets whose values the function gets from
-    `call.secret(name)`; they are read before each call, which is not sent without them. `redact` names fields of
-    arguments and results, by the ends of their paths, such as iban or customer.name: pages, the API and exports leave
-    them out. Raises DefinitionError.
+    version. `cache`: how long other calls with the same input may use a pure tool's cached answer. These are calls of
+    the same agent, or with `shared` of any agent. Set it only if the answer depends on nothing but the input. `undo`:
+    how its effect is undone when the run fails or is cancelled (docs/how-to/undo.md). `risk` is *low*, *medium* or
+    *high*, for policies. `link(args)` returns the call's web address upstream. `secrets` names the secrets whose values
+    the function gets from `call.secret(name)`; they are read before each call, which is not sent without them. `redact`
+    names fields of arguments and results, by the ends of their paths, such as iban or customer.name: pages, the API and
+    exports leave them out. Raises DefinitionError.
     """
     if not isinstance(replay_class, ReplayClass):
         raise DefinitionError(
@@ -522,13 +560,13 @@ def _check_key_ttl(name: str, replay_class: ReplayClass, key_ttl: timedelta | No
 
 
 def must_be_stable(whose: str, model: Any) -> None:
-    """Raise DefinitionError unless it is a model whose fields all survive recording."""
+    """Raise DefinitionError unless it is a model all of whose fields survive recording."""
     if problem := unstable(model):
         raise DefinitionError(f"{whose}: {problem}")
 
 
 def _signature(name: str, function: Callable[..., Any]) -> tuple[type[BaseModel], type[BaseModel] | None]:
-    """Return the input model and, if the return annotation is one, the output model."""
+    """Return the input model, and the output model if the return annotation is one."""
     hints = get_type_hints(function)
     parameters: Sequence[str] = list(inspect.signature(function).parameters)
     taken = hints.get(parameters[0]) if parameters else None

@@ -1,4 +1,4 @@
-"""Checks of an agent's undo declarations; each problem is named before a run can start."""
+"""Checks of an agent's undo declarations. Problems are reported before a run can start."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, Final
 from runs.engine.errors import DefinitionError, MisusedContext
 from runs.engine.tools import Tool, Undo
 
-UNDO_NODE: Final = "_undo"  # not a valid name for an agent's node
-WITH_PARENT: Final = "undone_with_parent"  # why a completed run is to undo its effects
+UNDO_NODE: Final = "_undo"  # name of the visit's node; agents can't have a node of this name
+WITH_PARENT: Final = "undone_with_parent"  # the reason why a completed run undoes its effects
 ON_FAILURE = ("undo", "leave")
 
 
 class OfTheTool:
-    """Marks a call without its own undo: the tool's applies."""
+    """The value of `undo=` for a call that doesn't set it: the tool's own undo applies."""
 
 
 OF_THE_TOOL: Final = OfTheTool()
@@ -33,7 +33,7 @@ def _own(undo: Undo) -> str:
 
 
 def name_of(known: Mapping[str, Undo], tool: Tool, wanted: Undo | OfTheTool, whose: str) -> str:
-    """Return the recorded name of a call's undo. Raises MisusedContext."""
+    """Return the name under which a call's undo is recorded. Raises MisusedContext."""
     if tool.is_pure:
         raise MisusedContext(f"tool {tool.name!r} is pure: there is nothing to undo")
     meant = tool.undo if isinstance(wanted, OfTheTool) else wanted
@@ -45,7 +45,7 @@ def name_of(known: Mapping[str, Undo], tool: Tool, wanted: Undo | OfTheTool, who
 
 
 def check_undos(whose: str, tools: Mapping[str, Tool], undos: Sequence[Undo], on_failure: Any) -> None:
-    """Raise DefinitionError for undos that can't work as declared."""
+    """Check the undos of an agent. Raises DefinitionError for those that can't work as declared."""
     if on_failure not in ON_FAILURE:
         raise DefinitionError(f"{whose}: on_failure={on_failure!r}: give one of {', '.join(ON_FAILURE)}")
     named: dict[str, Undo] = {}

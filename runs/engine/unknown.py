@@ -1,4 +1,4 @@
-"""Calls with an unknown outcome: whether they may repeat, who is asked, and how the outcome is recorded."""
+"""Calls with an unknown outcome: whether they may be repeated, who is asked, and how the outcome is recorded."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ _NOT_ASKED = "not asked: its tool was halted"
 
 
 def may_repeat(replay_class: str, *, is_key_expired: bool = False) -> bool:
-    """Return whether a call of unknown outcome may repeat without asking: reads, and keyed calls with a valid key."""
+    """Return whether a call of unknown outcome may be repeated without asking.
+
+    Reads may, and keyed calls with a valid key.
+    """
     match ReplayClass(replay_class):
         case ReplayClass.PURE:
             return True
@@ -44,8 +47,10 @@ def may_repeat(replay_class: str, *, is_key_expired: bool = False) -> bool:
 
 
 async def is_upstream_distrusted(call: LogicalCall) -> bool:
-    """Return whether a keyed call counts as unsafe: its upstream was seen to ignore keys, or lacks a required
-    certificate."""
+    """Return whether a keyed call must be treated as unsafe.
+
+    Its upstream was seen to ignore keys, or lacks a required certificate.
+    """
     tool, certificates = call.tool, call.visit.runtime.certificates
     if tool.is_pure or tool.is_unsafe:
         return False
@@ -54,14 +59,14 @@ async def is_upstream_distrusted(call: LogicalCall) -> bool:
 
 
 async def is_denial_trusted(answer: object, agent: Agent, tool: Tool, certificates: Certificates) -> bool:
-    """Return whether the hook's DidNotHappen can be trusted: not if it was seen to miss an effect."""
+    """Return whether a hook's DidNotHappen can be trusted. It can't if a probe saw the hook miss an effect."""
     if not isinstance(answer, DidNotHappen):
         return False
     return not (await certificates.standing(agent.name, tool, is_fresh=True)).is_denier
 
 
 def intended_at(intent: e.Event) -> datetime | None:
-    """Return when the intent was made, if its tool's keys expire."""
+    """Return when the intent was made, if its tool's keys expire; else None."""
     stored = payload_of(intent).get("intended_at")
     return None if stored is None else datetime.fromisoformat(stored)
 
@@ -69,7 +74,7 @@ def intended_at(intent: e.Event) -> datetime | None:
 async def query_upstream(
     tool: Tool, args: BaseModel, call: ToolCall, store: SecretStore
 ) -> Happened | DidNotHappen | None:
-    """Ask upstream through the reconcile hook. None: no hook, or no usable answer."""
+    """Query upstream through the reconcile hook. Return None if there is no hook or no usable answer."""
     if tool.reconcile is None:
         return None
     try:
@@ -79,7 +84,7 @@ async def query_upstream(
         if isinstance(answer, Happened):
             return Happened(tool.checked(answer.output).output)
         return answer if isinstance(answer, DidNotHappen) else None
-    except (Exception, asyncio.CancelledError) as error:  # whatever failed, nothing more is known
+    except (Exception, asyncio.CancelledError) as error:  # whatever failed, the outcome stays unknown
         if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
             raise
         log.warning(
@@ -107,7 +112,10 @@ def happened_batch(intent: Intent, tool: Tool, answer: Happened) -> Batch:
 def late_result(
     intent: Intent, result: Any, *, by: str, n: int, when: str, external_id: str | None
 ) -> tuple[e.ToolReconciled, Entry]:
-    """Return event and entry for an answer of a worker that had lost the run; the receipt quotes `when`."""
+    """Return the event and ledger entry for the answer of a worker that had lost the run.
+
+    `when` is quoted in the receipt: the moment after which that worker sent the call.
+    """
     payload = {"result": result, "receipt": {"from": f"the worker that sent the call, after {when}"}}
     return intent.reconciled("happened", by=by, n=n, payload=payload, external_id=external_id, digest=digest_of(result))
 
@@ -115,7 +123,10 @@ def late_result(
 def unknown_batch(
     intent: Intent, wait: WaitSpec, *, reason: str, arguments: Any, is_sender_done: bool, rejection: Any = None
 ) -> Batch:
-    """Return the batch of an unknown outcome, with its wait. `is_sender_done`: this claim's last try is over."""
+    """Return the batch that records an unknown outcome and opens a wait for a person.
+
+    `is_sender_done`: this claim's last try is over.
+    """
     payload = {"reason": reason, "arguments": arguments} | ({KEY_REJECTED: rejection} if rejection else {})
     event = e.ToolOutcomeUnknown(
         slot=intent.slot, attempt=intent.attempt, tool=intent.tool, is_sender_done=is_sender_done, payload=payload
@@ -126,14 +137,14 @@ def unknown_batch(
 def query_result(
     slot: str, attempt: int, upstream_asked: e.UpstreamAsked, answer: Happened | DidNotHappen | None
 ) -> e.UpstreamTold:
-    """Return the event of upstream's answer to a person's request."""
+    """Return the event of the answer to a query that a person requested."""
     payload = {"result": plain(answer.output)} if isinstance(answer, Happened) else None
     word = {Happened: "happened", DidNotHappen: "did_not"}.get(type(answer), "nothing")
     return e.UpstreamTold(slot=slot, attempt=attempt, answer=word, n=upstream_asked.n, payload=payload)
 
 
 def settlement_wait(intent: Intent, run_id: str, n: int, title: str, now: datetime, rejection: Any = None) -> WaitSpec:
-    """Return the `n`-th wait for a person's verdict. A rejected key suggests a duplicate."""
+    """Return the `n`-th wait for a person's verdict. A rejected key is shown as a suspected duplicate."""
     detail = {"tool": intent.tool, "title": title, "attempt": intent.attempt}
     if rejection:
         detail |= {"reason": KEY_REJECTED, "suspicion": "duplicate", "said": rejection["message"]}
@@ -144,7 +155,7 @@ def settlement_wait(intent: Intent, run_id: str, n: int, title: str, now: dateti
 
 
 async def resume(call: LogicalCall, intent: e.Event) -> Settled | None:
-    """Return the outcome of a call with an intent; None: it may be sent. Parks, or raises ToolFailure."""
+    """Return the outcome of a call that has an intent; None if it may be sent. Parks, or raises ToolFailure."""
     past = call.past
     call.is_resumed, call.may_have_been_sent = True, past.is_in_doubt
     _take_intent(call, intent)
@@ -164,20 +175,20 @@ async def resume(call: LogicalCall, intent: e.Event) -> Settled | None:
 
 
 def _take_intent(call: LogicalCall, intent: e.Event) -> None:
-    """Continue with what an intent says was to be sent."""
+    """Use the key, address and arguments that the intent recorded."""
     stored = payload_of(intent)
     call.take_keys(stored)
     call.take(stored["arguments"])
 
 
 async def _is_query_halted(call: LogicalCall) -> bool:
-    """Return whether a halt forbids asking the reconcile hook: a halted tool isn't trusted."""
+    """Return whether a halt forbids calling the reconcile hook, because a halted tool isn't trusted."""
     has_hook = call.tool.reconcile is not None
     return has_hook and await call.visit.is_held_back(call.limit_key, call.cleared_at)
 
 
 async def _query_or_stop(call: LogicalCall) -> Happened | DidNotHappen | None:
-    """Ask upstream. Under a halt the run stops here, and asks once it is lifted."""
+    """Query upstream. Under a halt the run stops here, and the query is made once the halt is lifted."""
     if await _is_query_halted(call):
         call.visit.hold_back(call.limit_key)
     return await _query(call)
@@ -189,7 +200,10 @@ async def _query(call: LogicalCall) -> Happened | DidNotHappen | None:
 
 
 async def find_out(call: LogicalCall, *, is_sender_done: bool) -> Settled | None:
-    """Query upstream. None: the call may be sent again. Parks if only a person can tell."""
+    """Query upstream about an unknown outcome. Return None if the call may be sent again.
+
+    Parks if only a person can tell.
+    """
     answer = await _query_or_stop(call)
     if isinstance(answer, Happened):
         return await _settle(call, answer)
@@ -197,7 +211,7 @@ async def find_out(call: LogicalCall, *, is_sender_done: bool) -> Settled | None
     did_not = await is_denial_trusted(answer, call.visit.agent, call.tool, call.visit.runtime.certificates)
     is_denial_distrusted = isinstance(answer, DidNotHappen) and not did_not
     if did_not and not is_distrust:
-        # Upstream has nothing under the key, so the key's lifetime restarts for this claim.
+        # Upstream doesn't have the key, so the key's lifetime restarts with this claim's next try.
         call.intended_at, call.may_have_been_sent = call.visit.journal.now(), call.may_still_send
     elif (
         is_distrust
@@ -219,8 +233,10 @@ async def find_out(call: LogicalCall, *, is_sender_done: bool) -> Settled | None
 async def settle_lost_answer(
     call: LogicalCall, reason: str, *, is_sender_done: bool, is_distrusted: bool
 ) -> Settled | None:
-    """Query upstream about an unsafe or distrusted call. None: an unsafe one didn't happen, and may be sent again.
-    Otherwise parks: a distrusted call is never repeated without asking."""
+    """Query upstream about an unsafe or distrusted call. Return None if an unsafe call didn't happen.
+
+    It may then be sent again. Otherwise parks, because a distrusted call is never repeated without asking.
+    """
     is_sender_done = is_sender_done and not call.may_still_send
     if await _is_query_halted(call):
         await ask_person(call, f"{reason}; the other side was {_NOT_ASKED}", is_sender_done=is_sender_done)
@@ -235,7 +251,7 @@ async def settle_lost_answer(
 
 
 async def settle_rejected_key(call: LogicalCall, error: KeyRejected) -> Settled:
-    """Settle a call whose key was rejected, which may have happened: by the hook, otherwise by a person."""
+    """Settle a call whose key was rejected, by the hook or else by a person. The call may have happened."""
     message = printable(scrubbed(error.message))[:2000]
     rejection = {"message": message, "details": _recordable_details(error.details), "found_by_hook": _NOT_ASKED}
     why = f"the other side rejected the key, so that a duplicate is suspected: {message}"
@@ -249,7 +265,7 @@ async def settle_rejected_key(call: LogicalCall, error: KeyRejected) -> Settled:
 
 
 def _recordable_details(details: Any) -> Any:
-    """Return a tool's details in recordable form, as text if they aren't plain."""
+    """Return a tool's details in recordable form: as text if they aren't plain data."""
     try:
         return scrubbed(plain(details))
     except ValueError:
@@ -257,7 +273,7 @@ def _recordable_details(details: Any) -> Any:
 
 
 async def ask_person(call: LogicalCall, reason: str, *, is_sender_done: bool, rejection: Any = None) -> NoReturn:
-    """Record the unknown outcome and park until a person settles it."""
+    """Record the unknown outcome, and park until a person settles it. Always unwinds."""
     wait = _question(call, rejection)
     batch = unknown_batch(
         call.intent(), wait, reason=reason, arguments=call.arguments, is_sender_done=is_sender_done, rejection=rejection
@@ -273,11 +289,14 @@ async def _settle(call: LogicalCall, answer: Happened) -> Settled:
     if not reply.is_done:
         call.visit.stop(Stopped("overtaken"))
     call.visit.boundary(reply)
-    return Settled(answer.output)  # checked when it was received
+    return Settled(answer.output)  # the output was checked when the answer came
 
 
 async def _wait_for_settlement(call: LogicalCall) -> Settled:
-    """Park on the open question. On a retry, query upstream if a callback is overdue; otherwise ask again."""
+    """Park on the open question about the outcome.
+
+    If there is none (on a retry), a person is asked again; for an overdue callback, upstream is queried first.
+    """
     await _wait_on(call)
     if call.past.unknown is None:
         if isinstance(answer := await _query_or_stop(call), Happened):
@@ -288,21 +307,21 @@ async def _wait_for_settlement(call: LogicalCall) -> Settled:
 
 
 async def _ask_again(call: LogicalCall, wait: WaitSpec) -> NoReturn:
-    """Open a further question about an unknown outcome, unless the answer has just come, and park on it."""
+    """Ask a further question about an unknown outcome, unless it was answered just now, and park on it."""
     if not (await call.visit.commit(Batch([wait.opened()], wait=wait))).is_done:
         call.visit.stop(Stopped("overtaken"))
     await _park_on_question(call, wait)
 
 
 async def _wait_on(call: LogicalCall) -> None:
-    """Keep waiting for the person who was already asked, if any."""
+    """Park on the question that a person was asked already; return if there is none."""
     n = call.past.open_wait("reconcile")
     if n is not None:
         await _park_on_question(call, call.wait("reconcile", n))
 
 
 async def _park_on_question(call: LogicalCall, wait: WaitSpec) -> NoReturn:
-    """Park on a person's question. If they asked for it, query upstream and record the answer for them."""
+    """Park on a person's question. If the person requested it, query upstream first and record the answer for them."""
     if call.past.asked is not None:
         answer = await _query_or_stop(call)
         await call.visit.commit(Batch([query_result(call.slot, call.attempt, call.past.asked, answer)]))
@@ -310,7 +329,7 @@ async def _park_on_question(call: LogicalCall, wait: WaitSpec) -> NoReturn:
 
 
 async def reopen_settlement(call: LogicalCall, attempt: int) -> NoReturn:
-    """Ask a person about an earlier attempt that a late result contradicts, before the next attempt."""
+    """Ask a person, before the next attempt, about an earlier attempt that a late result contradicts."""
     call.go_to(attempt)
     if call.past.intent is not None:
         _take_intent(call, call.past.intent)
@@ -325,7 +344,7 @@ def _question(call: LogicalCall, rejection: Any = None) -> WaitSpec:
 
 
 def rejection_in(event: e.Event | None) -> Any:
-    """Return what upstream said of a call's key, if the recorded unknown outcome says that it was rejected."""
+    """Return upstream's rejection of the call's key, if the recorded unknown outcome is due to one; else None."""
     return None if event is None else payload_of(event).get(KEY_REJECTED)
 
 
@@ -334,7 +353,7 @@ def rejection_in(event: e.Event | None) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A run that is about to end, with its services."""
+    """A run that is about to end, and the services that this needs."""
 
     agent: Agent
     journal: Journal
@@ -344,13 +363,15 @@ class Ending:
 
 
 async def settle_before_end(run: Ending, slot: Slot) -> WaitSpec | None:
-    """Settle an unknown outcome without sending; if the hook can't (or its tool is halted), return the wait for a
-    person."""
+    """Settle an unknown outcome of an ending run, without sending the call.
+
+    Returns the wait for a person if the hook doesn't know the outcome or its tool is halted.
+    """
     invoked, now, journal = slot.now.intent, slot.now, run.journal
     assert isinstance(invoked, e.ToolInvoked)
     is_open = now.is_in_doubt or now.unknown is not None
     if invoked.replay_class == ReplayClass.PURE or not is_open or now.reconciled is not None:
-        return None  # for a run that ends, a person's *fail* is final
+        return None  # for an ending run, a person's verdict *fail* is final
     intent, tool, arguments = Intent.of(invoked), run.agent.tool(invoked.tool), payload_of(invoked)["arguments"]
     open_question = now.open_wait("reconcile")
     n = now.waits_of("reconcile") if open_question is None else open_question
@@ -358,7 +379,7 @@ async def settle_before_end(run: Ending, slot: Slot) -> WaitSpec | None:
     wait = settlement_wait(intent, journal.run_id, n, title, journal.now(), rejection_in(now.unknown))
     if open_question is not None or now.unknown is not None:
         if open_question is None and not (await journal.commit(Batch([wait.opened()], wait=wait))).is_done:
-            return None  # answered just now
+            return None  # it was answered just now
         if now.asked is not None:
             cannot_query = tool is None or await _is_halted(run, tool)
             answer = None if tool is None or cannot_query else await _query_before_end(run, intent, tool, arguments)
@@ -377,7 +398,7 @@ async def settle_before_end(run: Ending, slot: Slot) -> WaitSpec | None:
             await journal.commit(Batch([event], [entry]))
             return None
     reply = await journal.commit(unknown_batch(intent, wait, reason=why, arguments=arguments, is_sender_done=False))
-    return wait if reply.is_done else None  # answered just now
+    return wait if reply.is_done else None  # it was answered just now
 
 
 async def _is_halted(run: Ending, tool: Tool) -> bool:
@@ -386,7 +407,10 @@ async def _is_halted(run: Ending, tool: Tool) -> bool:
 
 
 async def _query_before_end(run: Ending, intent: Intent, tool: Tool, arguments: Any) -> Happened | DidNotHappen | None:
-    """Ask upstream about a call of an earlier process. None as well if the arguments no longer fit the tool's input."""
+    """Query upstream about a call of an earlier process.
+
+    Returns None also if the recorded arguments no longer fit the tool's input.
+    """
     slot, attempt = intent.slot, intent.attempt
     try:
         args = tool.input.model_validate(arguments)

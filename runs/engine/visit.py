@@ -1,7 +1,8 @@
-"""One visit of one node: the slots of its calls, their record, its only way to write, and how it stops.
+"""One visit of one node: the slots and records of its calls, its only way to write, and how it stops.
 
-Each branch numbers its own calls below a fixed path, whichever is faster. A replay's calls are checked against their
-records, and none with an unknown outcome may be left out."""
+Each branch numbers its own calls below a fixed path, so the numbers don't depend on which branch is faster. On a
+replay, calls are checked against their records, and a call with an unknown outcome may not be left out.
+"""
 
 from __future__ import annotations
 
@@ -47,26 +48,26 @@ T = TypeVar("T")
 
 @dataclass(eq=False)
 class Branch:
-    """A sequence of calls within a visit: the node's own, or one of a `gather`."""
+    """A sequence of calls within a visit: the node's own sequence, or one of a `gather`."""
 
-    under: str = ""  # the path below which its calls are numbered
+    under: str = ""  # path below which its calls are numbered
     calls: int = 0
     told: Counter[str] = field(default_factory=Counter)  # number of progress messages of each kind
-    waits: tuple[WaitSpec, ...] = ()  # waits that must be resolved before it continues
+    waits: tuple[WaitSpec, ...] = ()  # waits of which one must be resolved before it continues
     result: Any = None
     error: BaseException | None = None
 
 
 class Places:
-    """The slots of one visit, and the branch of each task. The creating task is the node's own."""
+    """The slots of one visit, and the branch of each task. The task that creates it is the node's own."""
 
     def __init__(self, generation: int, visit: int) -> None:
-        self.visit = f"{generation}.{visit}"  # as slots begin
+        self.visit = f"{generation}.{visit}"  # prefix of the visit's slots
         self._branches = {asyncio.current_task(): Branch()}
 
     @property
     def branch(self) -> Branch:
-        """The current task's branch. Raises MisusedContext for a task that the visit doesn't know."""
+        """The current task's branch. Raises MisusedContext for a task that is not part of the visit."""
         branch = self._branches.get(asyncio.current_task())
         if branch is None:
             raise MisusedContext(
@@ -76,7 +77,7 @@ class Places:
 
     @contextmanager
     def running(self, branch: Branch) -> Iterator[None]:
-        """Register the current task as a branch of this visit."""
+        """Register the current task as a branch of this visit, for the duration of the context."""
         task = asyncio.current_task()
         self._branches[task] = branch
         try:
@@ -85,7 +86,7 @@ class Places:
             del self._branches[task]
 
     def next_told(self, what: str) -> tuple[str, int]:
-        """Return the place and number of the branch's next progress message. Raises MisusedContext."""
+        """Return the place and the number of the branch's next progress message. Raises MisusedContext."""
         branch = self.branch
         branch.told[what] += 1
         return f"{self.at(branch.under)}{'' if what == 'line' else what}", branch.told[what] - 1
@@ -99,7 +100,7 @@ def path_of(slot: str) -> str:
 
 
 def place_of(slot: str) -> int:
-    """Return the number, from 1, of the call on the node's own branch that a slot belongs to."""
+    """Return the number, from 1, of the call on the node's own branch to which a slot belongs."""
     return int(path_of(slot).partition("/")[0])
 
 
@@ -108,20 +109,20 @@ def _on_record(slot: Slot) -> dict[str, Any]:
 
 
 class QuestionRecord(NamedTuple):
-    """The record of a question's slot, and the slots of earlier calls sent under its approval."""
+    """The record of a question's slot, and the slots of earlier calls that were sent under its approval."""
 
     record: Slot
     users: frozenset[str]
 
 
 def asked_at(slot: str, events: Iterable[e.Event]) -> QuestionRecord:
-    """Return the record of a question from an earlier visit."""
+    """Return the record of an earlier visit's question, made from its events."""
     tape = Tape(events)
     return QuestionRecord(tape.slot(slot), frozenset(name for name, one in tape.slots.items() if one.was_invoked))
 
 
 class Visit:
-    """The running visit: assigns slots, writes through the journal, and unwinds when it must."""
+    """The current visit: it assigns slots, writes through the journal, and unwinds when the run must wait or stop."""
 
     def __init__(
         self,
@@ -145,13 +146,13 @@ class Visit:
         self.meter, self.depth, self.fork = meter, depth, fork
         self.run_id, self.node, self.created, self.trace_id = journal.run_id, node, created, trace_id
         self.places = Places(generation, number)
-        self.reached: set[str] = set()  # slots that the node has come to
+        self.reached: set[str] = set()  # slots that the node has reached
         self.closing = asyncio.Event()
         self._writing = asyncio.Lock()
-        self.choosing = asyncio.Lock()  # of the run's models, which are recorded once
+        self.choosing = asyncio.Lock()  # lock for choosing the run's models, which are recorded once
         self.outcome: Parked | Exceeded | Stopped | Broken | Crashed | None = None
         self.is_over = False  # the node has ended
-        self.is_torn = False  # a write was interrupted, so nothing more is written
+        self.is_torn = False  # a write was interrupted, so nothing more may be written
         self._was_cut = False
         self._lost: Exception | None = None
         self._buffered: list[e.Event] = []
@@ -160,11 +161,11 @@ class Visit:
         self.changes: Changes | None = None  # changes to the node's state by messages and operators
 
     def changes_of(self, state: BaseModel) -> Changes:
-        """Return the recorded changes for a node with this state to apply."""
+        """Return the recorded changes that a node with this state must apply."""
         return Changes(self.agent.state, state, handled_in(self.tape, self.places.visit))
 
     def next_slot(self) -> str:
-        """Return the slot of the current branch's next call."""
+        """Return the slot for the next call of the current branch."""
         branch = self.places.branch
         if self.is_over:
             raise MisusedContext(f"this context belongs to the visit of {self.node!r}, which has ended")
@@ -174,7 +175,7 @@ class Visit:
         return f"{self.places.visit}/{branch.under}{branch.calls}"
 
     def stop(self, outcome: Parked | Exceeded | Stopped | Broken | Crashed) -> NoReturn:
-        """Close the visit, and leave the node. The strongest outcome counts; of equal ones the first."""
+        """Set the visit's outcome and leave the node. The strongest outcome counts, and among equal ones the first."""
         strength = WEAKEST_FIRST.index(type(outcome))
         if self.outcome is None or strength > WEAKEST_FIRST.index(type(self.outcome)):
             self.outcome = outcome
@@ -183,17 +184,17 @@ class Visit:
 
     @property
     def has_lost_lease(self) -> bool:
-        """Return whether another worker has the run, so that this visit can't record anything more."""
+        """Return whether another worker has the run, so that this visit can't record anything any more."""
         return isinstance(self._lost, StaleLease)
 
     @property
     def has_ended(self) -> bool:
-        """Return whether the visit is stopping: what is in progress is recorded, and nothing more is begun."""
+        """Return whether the visit is stopping: calls in progress are still recorded, but no new ones begin."""
         return self.outcome is not None or self._was_cut or self._lost is not None
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Cut the visit if this journaled call is cancelled."""
+        """Return a context in which the visit ends if the current journaled call is cancelled."""
         try:
             yield
         except asyncio.CancelledError:
@@ -201,12 +202,18 @@ class Visit:
             raise
 
     def cut(self) -> None:
-        """End the visit after a journaled call was cancelled: the node can't continue as if it had not been made."""
+        """End the visit because a journaled call was cancelled.
+
+        The node can't continue as if the call had not been made.
+        """
         self._was_cut = True
         self.closing.set()
 
     def how_it_ended(self) -> Parked | Exceeded | Stopped | Broken | Crashed | None:
-        """Return why the visit stopped, if it did. Raises the journal's error, or a swallowed cancellation."""
+        """Return why the visit stopped; None if it didn't.
+
+        Raises the journal's error, or a cancellation that was swallowed.
+        """
         if self._lost is not None:
             raise self._lost
         if self._was_cut:
@@ -217,7 +224,7 @@ class Visit:
         return self.outcome
 
     def recall(self, slot: str, what: str, requested_hash: str, arguments: Any = None) -> Slot:
-        """Return the slot's record after checking that it holds this call; otherwise stop for an operator."""
+        """Return a slot's record. Stops for an operator if it holds another call."""
         if self.has_ended:
             raise Unwind
         record = self.tape.slot(slot)
@@ -230,7 +237,7 @@ class Visit:
         return record
 
     def guards_for(self, tool: Tool) -> Sequence[Guard]:
-        """Return the guards in force for a tool, in their order."""
+        """Return the guards in force for a tool, in the order in which they run."""
         runtime = self.runtime
         values = tool.name, runtime.policies.version, runtime.limits.version
         if (found := self._guards.get(values)) is None:
@@ -238,14 +245,14 @@ class Visit:
         return found
 
     def open_path(self, slot: str, what: str) -> str:
-        """Return the path of a call that numbers others below it; its slot must hold no call."""
+        """Return the path below which a call numbers others. Its slot must hold no call."""
         record = self.tape.slot(slot)
         if record.what is not None:
             self.stop(differs(slot, _on_record(record), describe_call(what)))
         return path_of(slot)
 
     def left_out(self) -> Broken | None:
-        """Return a stop if the node skipped a call with an unknown outcome."""
+        """Return a stop if the node left out a call with an unknown outcome; else None."""
         for slot, record in self.tape.in_doubt():
             if slot not in self.reached:
                 return differs(slot, _on_record(record), describe_call("nothing"))
@@ -254,7 +261,7 @@ class Visit:
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def buffer(self, event: e.Event) -> None:
-        """Write an event with the next commit: nothing durable depends on it before."""
+        """Keep an event for the next commit, because nothing durable depends on it before that."""
         self._buffered.append(event)
 
     def take_buffered(self) -> list[e.Event]:
@@ -263,8 +270,11 @@ class Visit:
         return taken
 
     async def commit(self, batch: Batch) -> Reply:
-        """Write a step, one at a time, so that reads are stored before what was made of them. An intent waits while
-        this process is fenced, letting other writes pass, and unwinds on a stop request or at a cap."""
+        """Write a step. Steps are written one at a time, so a read is stored before any step that depends on it.
+
+        While this process is fenced, an intent waits and lets other writes pass. It unwinds on a stop request or at a
+        cap.
+        """
         while True:
             async with self._writing:
                 if not (batch.is_intent and self.runtime.is_fenced()):
@@ -301,7 +311,10 @@ class Visit:
         return reply
 
     async def check_repeat(self, slot: str, attempt: int, key: str = "", *, judged: int | None = None) -> None:
-        """Check that an announced call may be sent again, as judged. Unwinds if not; raises PoliciesChanged."""
+        """Check that an announced call may be sent again under the policies that judged it. Unwinds if not.
+
+        Raises PoliciesChanged.
+        """
         async with self._writing:
             self.check_stop()
             reply: Reply = await self._journaled(self.journal.may_repeat(slot, attempt, key, judged=judged))
@@ -311,8 +324,11 @@ class Visit:
             self.stop(Stopped(reply.stop or "overtaken"))
 
     async def is_held_back(self, key: str, cleared_at: float) -> bool:
-        """Return whether a call under `key` is halted. The database isn't asked if that was known to be false just now:
-        the halts were read, or the call was cleared, at `cleared_at` (monotonic), and no known halt is about it."""
+        """Return whether a call under `key` is halted.
+
+        The database isn't queried if no known halt may apply to the call and it was known not to be halted a moment
+        ago: when the halts were read, or at `cleared_at` (monotonic).
+        """
         halts = self.runtime.halts
         is_fresh = time.monotonic() - max(cleared_at, halts.read_at) <= FRESH_SECONDS
         if is_fresh and not (halts.is_any_known and halts.is_about(key)):
@@ -320,44 +336,46 @@ class Visit:
         return await self.look_up(halts.is_halted(self.run_id, key))
 
     def hold_back(self, key: str) -> NoReturn:
-        """Stop before a halted call."""
+        """Stop, because the call is halted."""
         self.stop(Stopped("halt", key))
 
     async def signal(self, name: str, n: int) -> e.SignalReceived | e.SignalCarried:
-        """Return a signal taken by a call of this visit; it may be much older than the visit."""
+        """Return a signal that a call of this visit received. It may be much older than the visit."""
         known = self.tape.signals.get((name, n))
         return await self.look_up(self.journal.signal(name, n)) if known is None else known
 
     async def asked(self, slot: str) -> QuestionRecord:
-        """Return the question at a slot, from any visit."""
+        """Return the question at a slot, also if it is from an earlier visit."""
         if (known := self.tape.slots.get(slot)) is not None and known.gate is not None:
             return QuestionRecord(known, frozenset())
         return asked_at(slot, await self.look_up(self.journal.asked(slot)))
 
     async def look_up(self, asking: Coroutine[Any, Any, T]) -> T:
-        """Query the journal: one query at a time, and none during a write."""
+        """Query the journal. Only one query runs at a time, and none during a write."""
         async with self._writing:
             return await self._journaled(asking)
 
     async def _journaled(self, writing: Coroutine[Any, Any, T]) -> T:
-        """Await the journal; keep its errors from the node and raise them at the visit's end."""
+        """Await the journal. Its errors are not shown to the node, but raised at the visit's end."""
         try:
             return await writing
         except INTENT_REFUSED:
             raise
         except Exception as error:
             if self._lost is None or isinstance(error, StaleLease):
-                self._lost = error  # it outranks other branches' errors: another worker has the run
+                self._lost = error  # a lost lease outranks other errors
             self.closing.set()
             raise Unwind from error
         except BaseException:
-            # Interrupted: it may or may not be written, so nothing that came after may be written.
+            # The write was interrupted and may or may not have happened, so nothing later may be written.
             self.is_torn = True
             raise
 
     def afford(self, slot: str, attempt: int, wanted: Usage, *, is_reserved: bool = False) -> None:
-        """Check that a call breaks no cap, and reserve its usage if `is_reserved`. Unwinds
-        otherwise: people must raise the cap."""
+        """Check that a call exceeds no cap, and reserve its usage if `is_reserved`.
+
+        Otherwise unwinds, and people must raise the cap.
+        """
         breach = None if self.meter.caps == UNLIMITED else self.meter.breach(wanted, excluding=(slot, attempt))
         if breach is not None:
             self.stop(Exceeded(slot, wanted, breach))
@@ -365,13 +383,16 @@ class Visit:
             self.meter.reserve((slot, attempt), wanted)
 
     def boundary(self, reply: Reply) -> None:
-        """Stop after a durable step if requested."""
+        """Stop after a durable step if a stop is requested."""
         if reply.stop is not None:
             self.stop(Stopped(reply.stop))
         self.check_stop()
 
     def check_stop(self, intent: e.Event | None = None) -> None:
-        """Stop if requested, or if another branch had to; a branch at its cap doesn't stop another's reserved call."""
+        """Stop if a stop is requested, or if another branch stopped the visit.
+
+        A branch that stopped at a cap doesn't keep another branch from making a call that has a reservation.
+        """
         if self.control.stop is not None:
             self.stop(Stopped(self.control.stop))
         is_capped = isinstance(self.outcome, Exceeded) and not self._was_cut and self._lost is None
@@ -379,7 +400,10 @@ class Visit:
             raise Unwind
 
     def park(self, *waits: WaitSpec) -> NoReturn:
-        """Suspend this branch until one of `waits` is resolved. The visit parks when its node must."""
+        """Suspend this branch until one of `waits` is resolved.
+
+        On the node's own branch, this parks the visit.
+        """
         branch = self.places.branch
         branch.waits = waits
         if branch.under:
@@ -387,7 +411,7 @@ class Visit:
         self.stop(Parked(tuple((w.id, w.kind, w.slot) for w in waits)))
 
     async def rest(self, seconds: float) -> None:
-        """Wait in place between two tries; a stop ends the wait and the visit."""
+        """Wait in place between two tries. A stop ends the wait and the visit."""
         ends = [asyncio.ensure_future(each.wait()) for each in (self.control.stop_asked, self.closing)]
         try:
             await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

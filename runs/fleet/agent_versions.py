@@ -1,6 +1,7 @@
-"""Agent versions: the fingerprint stored at a version's first use, quarantine, and where each version is served.
-A process with other code quarantines the version in production, and warns in development. A fingerprint by an older
-scheme is compared by that scheme and replaced if the code is the same, so that upgrades quarantine nothing."""
+"""Agent versions: fingerprints, quarantine, and which workers serve each version.
+The fingerprint is stored at a version's first use. A process with different code quarantines the version in production,
+and warns in development. A fingerprint of an older scheme is compared by that scheme and replaced if the code is the
+same, so that an upgrade quarantines nothing."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ _SEEN = """
     VALUES (%s, %s, %s::jsonb, clock_timestamp())
     ON CONFLICT (graph_id, fingerprint) DO NOTHING"""
 _STORED = "SELECT fingerprint, parts FROM runs_agentversion WHERE graph_id = %s"
-# By the first process; the others find it done, and compare with the new one.
+# Done by the first process. The others update no row, and compare with the new fingerprint.
 _ADOPT = "UPDATE runs_agentversion SET fingerprint = %s, parts = %s::jsonb WHERE graph_id = %s AND fingerprint = %s"
 _SERVE = """
     INSERT INTO runs_served (worker, graph_id, is_quarantined, is_draining) VALUES (%s, %s, %s, %s)
@@ -51,7 +52,7 @@ _SERVED = """
     SELECT s.graph_id, bool_and(s.is_quarantined) FROM runs_served s JOIN runs_process p ON p.id = s.worker
     WHERE p.ended_at IS NULL AND p.last_heartbeat_at > clock_timestamp() - make_interval(secs => %s)
     GROUP BY s.graph_id"""
-# One index lookup per version with ready runs, however many those are.
+# One index lookup per version with ready runs, however many runs that is.
 _READY = """
     WITH RECURSIVE ready AS (
         (SELECT graph_id FROM runs_run WHERE ready_at IS NOT NULL ORDER BY graph_id LIMIT 1)
@@ -68,7 +69,7 @@ ONLY_DRAINED = "every running worker with {} drains it and starts no runs"
 
 
 class VersionChanged(DurableAgentsError):
-    """This process has other code than the version was first used with."""
+    """This process has other code than that with which the version was first used."""
 
     status, code, title = 409, "version-changed", "The agent's code has changed under its version"
 
@@ -83,7 +84,7 @@ class VersionChanged(DurableAgentsError):
 
 
 class Loaded:
-    """The versions that one worker drives: all it has, or `only` those named (`name` or `name@version`)."""
+    """The versions that one worker drives: all, or `only` those named (`name` or `name@version`)."""
 
     def __init__(self, worker: UUID, *, only: Collection[str] = (), is_draining: bool = False) -> None:
         self._worker, self._only, self._is_draining = worker, frozenset(only), is_draining
@@ -114,7 +115,7 @@ class Loaded:
 
 
 def _quarantine(agent: Agent, fingerprint: str, parts: Any) -> bool:
-    """Quarantine changed code in production, else warn; return whether it is quarantined."""
+    """Quarantine changed code in production, otherwise warn. Returns whether it is quarantined."""
     change = change_of(agent, fingerprint, parts)
     if not settings.DURABLEAGENTS.is_production:
         log.warning(log_messages.VERSION_CHANGED, change, "in production its runs would not be executed")
@@ -129,7 +130,7 @@ def _made_of(agent: Agent) -> list[str]:
 
 
 def _is_older(agent: Agent, stored: str) -> bool:
-    """Return whether the stored fingerprint is this very code's by an older scheme."""
+    """Return whether the stored fingerprint is that of the same code by an older scheme."""
     return not is_current(stored) and agent.is_own(stored)
 
 
@@ -164,14 +165,15 @@ def served() -> dict[str, bool]:
 
 
 def drivable() -> frozenset[str]:
-    """Return the versions that living workers drive; those that are only drained also with the DRAINED prefix."""
+    """Return the versions that living workers drive.
+    Versions that are only drained are included with the DRAINED prefix."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT runs_drivable(%s)", [FRESH_SECONDS])
         return frozenset(cursor.fetchone()[0])
 
 
 def is_only_drained(run: Any, drivable_now: frozenset[str]) -> bool:
-    """Return whether an unstarted run's version is only drained by all workers that have it."""
+    """Return whether the run has not started and all workers with its version only drain it."""
     is_to_begin = run.state == "pending" and run.came_from is None and run.parent is None
     return is_to_begin and f"{DRAINED}{run.graph_id}" in drivable_now
 
@@ -185,8 +187,8 @@ def unserved() -> list[str]:
 
 
 def why_not_driven(run: Any, drivable_now: frozenset[str]) -> str | None:
-    """Return why nobody drives a ready run, as a sentence; None otherwise."""
-    if run.ready_at is None or run.owner is not None or run.ready_at > datetime.now(UTC):  # may not begin yet
+    """Return a sentence on why no worker drives a ready run, or None."""
+    if run.ready_at is None or run.owner is not None or run.ready_at > datetime.now(UTC):  # it may not begin yet
         return None
     if run.protocol == PROTOCOL and f"{BEHIND}{run.graph_id}" in drivable_now:
         return f"only workers of the last release have {run.graph_id}, and the run was started by this one"
@@ -196,8 +198,8 @@ def why_not_driven(run: Any, drivable_now: frozenset[str]) -> str | None:
 
 
 def missing_key_of(run: Any, head: Head | None) -> str | None:
-    """Return why a ready run waits for a worker that has its key, as a sentence, from a head of `families`; None if it
-    doesn't."""
+    """Return a sentence on why a ready run waits for a worker that has its key, or None.
+    `head` is from `families`."""
     released = getattr(head, "released", None)
     if run.ready_at is None or run.owner is not None or released is None:
         return None
@@ -211,13 +213,14 @@ def missing_key_of(run: Any, head: Head | None) -> str | None:
 
 
 def is_left_alone(run: Any, drivable_now: frozenset[str]) -> bool:
-    """Return whether no worker could drive a parked run if it were woken now; it loses nothing by that."""
+    """Return whether no worker could drive a parked run if it were woken now.
+    Waiting for one loses nothing."""
     is_parked = run.ended_at is None and run.ready_at is None and run.owner is None
     return is_parked and run.graph_id not in drivable_now
 
 
 class Watch:
-    """Logs each missing version once; forgets versions of dead workers."""
+    """Logs each missing version once, and forgets the versions of dead workers."""
 
     def __init__(self) -> None:
         self._reported: set[str] = set()
@@ -242,7 +245,8 @@ def forget_the_dead() -> None:
 
 
 def state_format(graph_id: str, fingerprint: str) -> int:
-    """Return the state format of code with this fingerprint, or else of the version; 0 if unknown."""
+    """Return the state format of the code with this fingerprint, or else that of the version.
+    0 if unknown."""
     name, _, version = graph_id.partition("@")
     here = [a for a in registry.versions(name) if (a.is_own(fingerprint) if fingerprint else a.version == version)]
     if here:

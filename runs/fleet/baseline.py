@@ -1,5 +1,5 @@
-"""Fingerprints of agent versions in a file next to the code, so that CI refuses changes without a version bump.
-Needs no database."""
+"""Fingerprints of agent versions in a file next to the code.
+With them, CI refuses changes without a version bump. Needs no database."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ class Recorded:
 
 @dataclass(slots=True)
 class Compared:
-    """A baseline compared with this process's agents. `lower`: new versions to which older states can't be migrated."""
+    """A baseline compared with this process's agents.
+    `lower` are new versions to which older states can't be migrated."""
 
     changed: list[Change] = field(default_factory=list)
     new: list[str] = field(default_factory=list)
@@ -48,7 +49,8 @@ class Compared:
 
 
 def read(path: Path) -> dict[str, Recorded]:
-    """Return a baseline's versions by graph id. Raises BadBaseline, and FileNotFoundError if there is none."""
+    """Return a baseline's versions by graph id.
+    Raises BadBaseline, and FileNotFoundError if there is none."""
     try:
         with path.open("rb") as file:
             raw = file.read(_MAX_BYTES + 1)
@@ -75,7 +77,7 @@ def read(path: Path) -> dict[str, Recorded]:
 
 
 def compare(recorded: Mapping[str, Recorded], agents: Iterable[Agent]) -> Compared:
-    """Return which versions changed, are new or gone, or stayed."""
+    """Return which versions are changed, new, missing or unchanged."""
     found, known = Compared(), {agent.graph_id: agent for agent in agents}
     for graph_id, agent in known.items():
         if graph_id not in recorded:
@@ -92,7 +94,8 @@ def compare(recorded: Mapping[str, Recorded], agents: Iterable[Agent]) -> Compar
 
 
 def _lower(agent: Agent, numbers: Mapping[str, int]) -> list[str]:
-    """Report a version whose state number is below an older version's without a function to migrate it back."""
+    """Return a problem if the version's state number is below an older version's.
+    A function that migrates back solves it."""
     graph_id = agent.graph_id
     older = [each for each in numbers if _agent(each) == _agent(graph_id) and _order(each) < _order(graph_id)]
     highest = max(older, key=lambda each: (numbers[each], _order(each)), default=graph_id)
@@ -114,7 +117,8 @@ def _order(graph_id: str) -> tuple[int, ...]:
 
 
 def write(path: Path, recorded: Mapping[str, Recorded], agents: Sequence[Agent], forget: Iterable[str] = ()) -> None:
-    """Add these agents to the recorded ones, without those to forget, replacing the file atomically. Raises OSError."""
+    """Add these agents to the recorded ones, except those to forget, and replace the file atomically.
+    Raises OSError."""
     leaving = set(forget)
     entries = {name: {"fingerprint": r.fingerprint, "parts": r.parts} for name, r in recorded.items()}
     entries |= {agent.graph_id: {"fingerprint": agent.fingerprint(), "parts": agent.parts()} for agent in agents}
@@ -150,7 +154,7 @@ def _recorded(path: Path, graph_id: str, entry: Any) -> Recorded:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build an object, raising ValueError for duplicate names, which a bad merge leaves."""
+    """Build an object. Raises ValueError for duplicate names, which a bad merge leaves behind."""
     made = dict(pairs)
     if len(made) < len(pairs):
         twice = next(name for n, (name, _) in enumerate(pairs) if name in dict(pairs[:n]))

@@ -1,4 +1,4 @@
-"""Recoveries: recorded with their event, and read with what came of them."""
+"""Recoveries. They are recorded together with their event, and read with their consequences."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Reached = Incident.Reached
 CallClass = Literal["pure", "idempotent_with_key", "unsafe_on_replay", "model"]
 Fate = Literal["repeated", "refused", "found", "answered", "late", "told", "open"]
 
-# Calls and model requests since the newest checkpoint with a recorded intent and no outcome.
+# Calls and model requests since the newest checkpoint that have a recorded intent but no outcome.
 _IN_DOUBT = """
     WITH since AS (SELECT coalesce(max(seq), 0) AS seq FROM runs_checkpoint WHERE run_id = %(run)s)
     SELECT i.slot, i.attempt, i.kind, i.clear, i.at, i.seq FROM ledger_event i, since
@@ -41,7 +41,7 @@ _ANSWERED = """
     FROM ledger_event
     WHERE run_id = %(run)s AND fact = 'result'
       AND seq > (SELECT coalesce(max(seq), 0) FROM runs_checkpoint WHERE run_id = %(run)s)"""
-# A run's progress is the newest of these since its claim; other events don't count.
+# A run's progress is the newest of these events since its claim. Other events don't count.
 _BY_FACT = {"intent": Reached.INTENT, "result": Reached.RESULT}
 _MARKS: dict[str, Reached] = {
     **{kind: _BY_FACT[what.FACT] for kind, what in e.KINDS.items() if what.FACT in _BY_FACT},
@@ -52,13 +52,14 @@ _MARKS: dict[str, Reached] = {
     "ApprovalRequested": Reached.WAIT,
     "ToolAccepted": Reached.WAIT,
 }
-# Events that prove progress since the claim, because each is recorded once. All others may be repeated without
-# progress: what accompanies a resent call or request (route, price, policies), people's requests, and outside events.
+# Events that prove progress since the claim, because each is recorded only once. All others may be repeated without
+# progress: events that accompany a resent call or request (route, price, policies), people's requests, and outside
+# events.
 FURTHER = sorted(
     {*_MARKS, "ChildStarted", "BranchesOpened", "UndoBegun", "EffectUndone", "EffectLeft"}
     - {"ToolRedispatched", "ToolReconciled"}
 )
-# Events written about a run by others than its worker.
+# Events that aren't written by the run's worker as a step, so they don't count as its next step.
 _EXTRA_FIELDS = [
     "RunClaimed",
     "PauseRequested",
@@ -76,7 +77,7 @@ _EXTRA_FIELDS = [
 
 
 class UnknownOutcome(Shape):
-    """A call or model request whose intent is on record and whose outcome isn't."""
+    """A call or model request whose intent is on record, but not its outcome."""
 
     slot: Slot
     attempt: Attempt
@@ -127,7 +128,8 @@ def _call(slot: str, attempt: int, kind: str, clear: bytes, at: datetime) -> Unk
 
 
 def note_cut(run_id: UUID, seq: int, epoch: int, by: tuple[UUID, str, int], stood: ProgressAtLoss) -> None:
-    """Record a run cut at its worker's drain deadline as an incident that counts against nobody."""
+    """Record an incident for a run that was cut off at its worker's drain deadline.
+    It isn't counted as a death."""
     now = database_now()
     worker, host, pid = by
     Incident.objects.create(
@@ -232,7 +234,7 @@ class IncidentRow(Shape):
 
 
 def described(rows: Sequence[Incident]) -> list[IncidentRow]:
-    """Return incidents with what came of them, in two more queries."""
+    """Return incidents with their consequences, in two more queries."""
     ids = [row.id for row in rows]
     with connection.cursor() as cursor:
         cursor.execute(_AFTER, [_EXTRA_FIELDS, ids])

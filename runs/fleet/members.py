@@ -1,5 +1,6 @@
-"""Living processes: one row per incarnation, refreshed over a connection per thread, skipped during an outage.
-Proof of death is local (a changed start time or a zombie); silence is judged by `runs/workers/failure_detector.py`."""
+"""Living processes: one row per incarnation.
+Each thread refreshes rows on its own connection, and skips that during an outage. Proof of death is local (a changed
+start time or a zombie); `runs/workers/failure_detector.py` evaluates silence."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ GIVEN_UP = "given up: "
 
 
 class Report:
-    """The supervisor's end of the report pipe; never blocks."""
+    """The supervisor's end of the report pipe. It never blocks."""
 
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = descriptor
@@ -48,7 +49,7 @@ class Report:
         try:
             os.write(self._descriptor, f"{' '.join(line.split())[:400]}\n".encode())
         except (BrokenPipeError, BlockingIOError):
-            pass  # nobody reads any more; it is logged too
+            pass  # nobody reads the pipe any more; reports are logged too
 
 
 __all__ = [
@@ -73,10 +74,10 @@ __all__ = [
 ]
 
 KINDS = ("supervisor", "cluster", "worker", "web", "sandbox", "postgres")
-# Workers beat every second, others every five; a database restart may lose a few.
+# Workers send heartbeats every second, others every five. A database restart may lose a few.
 FRESH_SECONDS = 15.0
 
-# A buried process stays buried: a last beat in transit can't revive it.
+# A process that was declared dead stays so: a late heartbeat can't revive it.
 _BEAT = f"""
     INSERT INTO runs_process (id, kind, host, boot, pid, born_ticks, started_at, last_heartbeat_at,
                               slots_used, slots_total, protocol, end_cause, end_proof)
@@ -88,7 +89,7 @@ _BEAT = f"""
     ON CONFLICT (id) DO UPDATE SET kind = excluded.kind, last_heartbeat_at = clock_timestamp(),
         slots_used = excluded.slots_used, slots_total = excluded.slots_total
     WHERE runs_process.ended_at IS NULL"""
-# A worker's own beat, on the connection that holds its lock. No row returned: it was declared dead.
+# A worker's own heartbeat, on the connection that holds its lock. If no row is returned, it was declared dead.
 _BEAT_ANCHORED = f"""
     INSERT INTO runs_process (id, kind, host, boot, pid, born_ticks, started_at, last_heartbeat_at, anchored_at,
                               slots_used, slots_total, tools_busy, protocol, end_cause, end_proof)
@@ -105,7 +106,7 @@ _BURY = """
     WHERE id = %(id)s AND ended_at IS NULL"""
 # An incarnation's session lock, as a bigint key; `{id}` is the incarnation's id in SQL.
 LOCK_KEY = "hashtextextended({id}::text, 7231002)"
-# All processes recorded as alive; for a worker, whether its lock is held.
+# All processes recorded as alive and, for workers, whether their lock is held.
 _ROLL = f"""
     SELECT p.id, p.kind, p.host, p.boot, p.pid, p.born_ticks, p.last_heartbeat_at,
            extract(epoch FROM clock_timestamp() - p.last_heartbeat_at)::float,
@@ -120,7 +121,7 @@ _ROLL = f"""
             WHERE resolved_at IS NULL AND NOT is_overdue ORDER BY deadline LIMIT 1),
            {{is_due}}
     FROM runs_process p WHERE p.ended_at IS NULL"""
-# A stopped client may be in an open transaction; its locks end with its backends.
+# A stopped client may be in an open transaction, whose locks end with its backends.
 _HUSH = """
     SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
     WHERE datname = current_database()
@@ -159,53 +160,56 @@ class Gone:
 
 
 def beat(*, kind: str, pid: int, slots_used: int = 0, slots_total: int = 0) -> bool:
-    """Announce the process with this pid on this host. False if there is none, or during an outage."""
+    """Store a heartbeat of the process with this pid on this host.
+    False if there is no such process, or during an outage."""
     identity = identify(pid)
     return identity is not None and beat_all([Sign(kind, identity, slots_used, slots_total)])
 
 
 def beat_all(signs: Iterable[Sign]) -> bool:
-    """Announce several processes of this host. False during an outage."""
+    """Store heartbeats of several processes of this host. False during an outage."""
     rows = [_row(sign) for sign in signs]
     return _on_link(lambda link: _write_beats(link, rows)) is not None
 
 
 def forget(kind: str, pid: int) -> bool:
-    """Record a regular end of this host's process. False during an outage."""
+    """Record the regular end of a process of this host. False during an outage."""
     values = {"kind": kind, "pid": pid, "host": procfs.host(), "boot": procfs.boot()}
     return _on_link(lambda link: link.execute(_FORGET, values)) is not None
 
 
 def bury(process: Process | Gone | UUID, *, cause: str = "", proof: str = "") -> bool:
-    """Record an incarnation's end and its cause. True for the first to do so; False also during an outage."""
+    """Record an incarnation's end and its cause.
+    True for the first caller to do so; otherwise, or during an outage, False."""
     which = {"id": process if isinstance(process, UUID) else process.id, "cause": cause, "proof": proof}
     return bool(_on_link(lambda link: link.execute(_BURY, which).rowcount))
 
 
 def hush(incarnation: UUID) -> int:
-    """Close every connection of a worker that must write no more; returns how many."""
+    """Close all connections of a worker that must no longer write. Returns how many."""
     row = _on_link(lambda link: link.execute(_HUSH, {"tag": tag_of(incarnation)}).fetchone())
     return int(row[0]) if row else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """The reply to a worker's beat: whether it was declared dead, and whether it should drain."""
+    """The reply to a worker's heartbeat: whether it was declared dead, and whether it should drain."""
 
     is_buried: bool
     is_drain_asked: bool = False
 
 
 def beat_anchored(link: psycopg.Connection, sign: Sign) -> Heard:
-    """Beat on the connection that holds the worker's lock."""
+    """Store a heartbeat on the connection that holds the worker's lock."""
     row = link.execute(_BEAT_ANCHORED, _row(sign)).fetchone()
     return Heard(is_buried=True) if row is None else Heard(is_buried=False, is_drain_asked=bool(row[0]))
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A process recorded as alive. `silence` and `host_silence` in seconds by the database's clock.
-    `is_anchored`: it holds its session lock, or needs none."""
+    """A process recorded as alive.
+    `silence` and `host_silence` are in seconds by the database's clock. `is_anchored` means that it holds its session
+    lock, or needs none."""
 
     id: UUID
     kind: str
@@ -224,14 +228,14 @@ class Member:
 
     @property
     def is_gone(self) -> bool:
-        """Return whether it is provably dead, which only its host can tell."""
+        """Return whether the process is provably dead. Only its own host can tell."""
         return not is_running(self.pid, self.born_ticks) if self.is_here else is_only_host()
 
 
 @dataclass(frozen=True, slots=True)
 class Roll:
-    """The living processes, and in seconds the server's age, the last sweep's age and the next deadline;
-    and whether a prompt sweep of a feature is due."""
+    """The living processes; the server's age, the last sweep's age and the time to the next deadline, in seconds; and
+    whether a prompt sweep of a feature is due."""
 
     members: list[Member]
     server_age: float
@@ -241,7 +245,7 @@ class Roll:
 
 
 def roll_call() -> Roll | None:
-    """Return the roll in one statement; None during an outage."""
+    """Return the roll call, read in one statement; None during an outage."""
     due = [f"({sweep.is_due})" for sweep in features.parts_of_all(lambda each: each.prompt_sweeps)]
     statement = _ROLL.format(is_due=" OR ".join(due) or "false")
     rows = _on_link(lambda link: link.execute(statement).fetchall())
@@ -260,7 +264,8 @@ def last_sweep_age_seconds() -> float | None:
 
 
 def is_only_host() -> bool:
-    """Return whether only this boot can reach the database; then an earlier boot's processes have ended."""
+    """Return whether only this boot of this host can reach the database.
+    If so, processes of earlier boots have ended."""
     return not settings.DURABLEAGENTS.database_url
 
 
@@ -318,7 +323,7 @@ def _row(sign: Sign) -> dict[str, Any]:
 
 
 def _write_beats(link: psycopg.Connection, rows: list[dict[str, Any]]) -> bool:
-    """Write all beats in one statement, sorted, so that concurrent writers can't deadlock."""
+    """Store all heartbeats in one statement, sorted, so that concurrent writers can't deadlock."""
     rows = sorted({row["id"]: row for row in rows}.values(), key=lambda row: str(row["id"]))
     if rows:
         link.execute(_BEAT, {name: [row[name] for row in rows] for name in rows[0]})
@@ -333,7 +338,7 @@ def hang_up() -> None:
 
 
 class _Links(threading.local):
-    """One connection per thread, opened on demand and again after it broke."""
+    """One connection per thread, opened on demand, and again after it broke."""
 
     link: psycopg.Connection | None = None
 
@@ -343,7 +348,7 @@ _outage = log_messages.Outage(log, "fleet")
 
 
 def _on_link(act: Callable[[psycopg.Connection], T]) -> T | None:
-    """Return `act`'s result, None during an outage; a connection that broke while idle is replaced."""
+    """Return `act`'s result; None during an outage. A connection that broke while idle is replaced."""
     was_open = _links.link is not None
     try:
         try:

@@ -1,5 +1,6 @@
 """Processes as the kernel knows them: identity, liveness, and ties between parent and child.
-A pid with its start time is unique per boot and host. Elsewhere than on Linux, psutil and a thread stand in."""
+A pid with its start time is unique per boot and host. On systems other than Linux, psutil and a thread are used
+instead."""
 
 from __future__ import annotations
 
@@ -22,13 +23,14 @@ IS_LINUX = sys.platform.startswith("linux")
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _NAMESPACE = uuid.UUID("5b3f1c1e-6f0a-4c52-9a55-1f7d3c0b8e21")
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-# Loaded at import: a child just forked must not load libraries.
+# Loaded at import, because a child that was just forked must not load libraries.
 _libc = ctypes.CDLL(None, use_errno=True) if IS_LINUX else None
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One incarnation of a process. `boot` is boot id and pid namespace, where its pid is valid."""
+    """One incarnation of a process.
+    `boot` consists of boot id and pid namespace, within which its pid is valid."""
 
     host: str
     boot: str
@@ -42,13 +44,13 @@ class Identity:
 
     @property
     def started_at(self) -> datetime:
-        """Return the start by this machine's clock; stored times are the database's."""
+        """Return the start time by this machine's clock. Stored times are by the database's clock."""
         return datetime.now(UTC) - timedelta(seconds=self.age_seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """The relevant part of /proc/<pid>/stat."""
+    """The parts of /proc/<pid>/stat that are used."""
 
     pid: int
     state: str
@@ -59,7 +61,8 @@ class Stat:
 
     @property
     def is_dead(self) -> bool:
-        """Return whether it runs no more code. A zombie whose other threads are still ending can't be reaped yet."""
+        """Return whether the process no longer runs code.
+        A zombie whose other threads are still ending can't be reaped yet."""
         return self.state in "ZXx" and self.threads <= 1
 
 
@@ -82,7 +85,8 @@ def stat(pid: int) -> Stat | None:
         return _stat_elsewhere(pid)
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            # The name in brackets may contain blanks and brackets: count from the last bracket.
+            # The name in parentheses may itself contain blanks and parentheses, so fields are counted from the last
+            # one.
             fields = file.read().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
@@ -101,7 +105,7 @@ def _stat_elsewhere(pid: int) -> Stat | None:
     except (psutil.NoSuchProcess, ProcessLookupError):
         return None
     except (psutil.AccessDenied, PermissionError):
-        # Another user's process: nothing but its existence is known.
+        # It is another user's process, of which only the existence is known.
         return Stat(pid, "R", 0, 0, -1)
 
 
@@ -114,7 +118,7 @@ def identify(pid: int) -> Identity | None:
 
 
 def incarnation_id(identity: Identity) -> uuid.UUID:
-    """Return an incarnation's id, always the same."""
+    """Return the incarnation's id, which is always the same."""
     return uuid.uuid5(_NAMESPACE, f"{identity.host}|{identity.boot}|{identity.pid}|{identity.born_ticks}")
 
 
@@ -125,7 +129,7 @@ def is_running(pid: int, born_ticks: int) -> bool:
 
 
 def of_session(session: int) -> Iterator[Stat]:
-    """Yield every process of a session, zombies included."""
+    """Yield every process of a session, including zombies."""
     for pid in _all_pids():
         process = stat(pid)
         if process is not None and process.session == session:
@@ -140,8 +144,8 @@ def _all_pids() -> list[int]:
 
 def tie_to_parent(parent: int, signum: int = signal.SIGKILL) -> None:
     """Have the kernel signal this process when its parent dies; exit if the parent is dead already.
-    Main thread only, after any change of user. The signal is bound to the thread that forked, so parents must fork from
-    their main thread."""
+    Call it in the main thread, after any change of user. The signal is bound to the thread that forked, so parents must
+    fork in their main thread."""
     if _libc is not None:
         if _libc.prctl(_PR_SET_PDEATHSIG, signum, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
@@ -158,13 +162,14 @@ def _watch_parent(parent: int) -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of descendants' orphans in order to reap them, which not every init does."""
+    """Become the parent of descendants' orphans in order to reap them, because not every init does."""
     if _libc is not None:
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def reap_orphans(known: Container[int]) -> None:
-    """Reap dead adopted children without blocking, except `known` ones and our session's, which others reap."""
+    """Reap dead adopted children without blocking.
+    `known` children and those of our session are left to others."""
     if _libc is None or not _has_dead_child():
         return
     me, session = os.getpid(), os.getsid(0)
@@ -193,7 +198,7 @@ def send(pid: int, born_ticks: int, signum: int) -> bool:
             return False
         handle = os.pidfd_open(pid)
         try:
-            # Compared after the handle is held, which then can't mean another process.
+            # Compare only while holding the handle, which then can't refer to another process.
             if not is_running(pid, born_ticks):
                 return False
             signal.pidfd_send_signal(handle, signum)

@@ -36,7 +36,7 @@ class Change:
 
     @property
     def told(self) -> str:
-        """Format as `refund: gate limit 10000 → 20000; bump to 1.0.1`."""
+        """Return the change as text: `refund: gate limit 10000 → 20000; bump to 1.0.1`."""
         return f"{join_differences(self.said)}; bump to {self.proposed}"
 
     def __str__(self) -> str:
@@ -44,7 +44,8 @@ class Change:
 
 
 def change_of(agent: Agent, fingerprint: str, parts: Any) -> Change:
-    """Return how an agent differs from its stored version, compared by the stored fingerprint's scheme."""
+    """Return how an agent differs from its stored version.
+    They are compared by the stored fingerprint's scheme."""
     mine = as_stored(agent, fingerprint)
     stored = json.loads(parts) if isinstance(parts, str) else parts
     texts = [] if mine is None else differences(stored, mine)
@@ -54,7 +55,7 @@ def change_of(agent: Agent, fingerprint: str, parts: Any) -> Change:
 
 
 def proposed(agent: Agent) -> str:
-    """Return the next patch number that no other version here has."""
+    """Return the next patch number that no other version in this process has."""
     return next_version(agent.version, (each.version for each in registry.agents() if each.name == agent.name))
 
 
@@ -71,7 +72,8 @@ def changed_here(agents: Iterable[Agent] | None = None) -> list[Change]:
 
 
 def say_changes() -> None:
-    """Log changed versions as a process that starts runs begins; production refuses them."""
+    """Log changed versions when a process that starts runs begins.
+    In production it refuses to start runs of these."""
     is_production = settings.DURABLEAGENTS.is_production
     try:
         changes = changed_here()
@@ -86,7 +88,7 @@ def say_changes() -> None:
 
 
 async def code_of(pool: Pool, graph_id: str, fingerprint: str) -> Any:
-    """Return the parts of the code with this fingerprint, if a worker ever had it."""
+    """Return the parts of the code with this fingerprint; None if no worker ever had it."""
     try:
         async with pool.connection() as link:
             row = await (await link.execute(_CODE_OF, [graph_id, fingerprint])).fetchone()

@@ -1,1 +1,2 @@
-"""A run's journal in PostgreSQL: claims, commits, lost answers, reads. Used by services and workers only."""
+"""A run's journal in PostgreSQL: claims, commits, lost answers, reads.
+Only services and workers use it."""

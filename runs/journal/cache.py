@@ -1,4 +1,5 @@
-"""The cache of reads in PostgreSQL. Best effort: slow answers and invalid or foreign rows are logged misses."""
+"""The cache of reads in PostgreSQL.
+Best effort: slow answers and invalid or forged rows are logged, and count as misses."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ class ReadCache:
         self._keeping: set[asyncio.Task[None]] = set()
 
     async def find(self, key: bytes) -> KeptRead | None:
-        """Return a kept, unexpired read; None for anything that isn't authenticated as ours."""
+        """Return a cached, unexpired read; None for anything that we can't authenticate as our own."""
         row = await self._quickly(self._row(key))
         if row is None:
             return None
@@ -79,7 +80,7 @@ class ReadCache:
         return None
 
     def keep(self, key: bytes, tool: str, kept: KeptRead, lifetime: timedelta) -> None:
-        """Store it in the background. Call from the loop's own thread."""
+        """Store a read in the background. Must be called from the loop's own thread."""
         if len(self._keeping) >= _MAX_WAITING:
             return
         task = asyncio.create_task(self._keep(key, tool, kept, kept.at + lifetime))
@@ -123,7 +124,7 @@ class ReadCache:
 
 
 def retire() -> int:
-    """Delete expired entries in batches, and those beyond the limits. Return the number of rows."""
+    """Delete expired entries in batches, and those beyond the limits. Returns the number of rows."""
     count = 0
     with connection.cursor() as cursor:
         while True:
@@ -136,7 +137,7 @@ def retire() -> int:
 
 
 def forget(*, run_id: UUID | None = None, tool: str = "") -> int:
-    """Delete the entries of a run, of a tool, or all. Return the number of rows."""
+    """Delete the entries of a run, of a tool, or all. Returns the number of rows."""
     with connection.cursor() as cursor:
         cursor.execute(
             "DELETE FROM runs_cachedread WHERE (%s::uuid IS NULL OR run_id = %s) AND (%s = '' OR tool = %s)",

@@ -1,4 +1,5 @@
-"""Child runs and continuations: what is written in the transaction of the step's intent, or of the origin's end."""
+"""Creates child runs and continuations.
+Children are written in the transaction of the step's intent, continuations in that of the continued run's end."""
 
 from __future__ import annotations
 
@@ -64,12 +65,12 @@ def child_statements(spec: ChildSpec) -> list[tuple[str, list[Any]]]:
 
 
 def successor_parts(successor: Successor) -> tuple[str, list[Any]]:
-    """Return the parameters of `runs_succeed` for a continuation, with its journal's first events."""
+    """Return the parameters of `runs_succeed` for a continuation, including its journal's first events."""
     run_id, carried_on = UUID(successor.run_id), successor.carried_on
     placeholders, values = lines(list(successor.events), run_id, 0)
     words = features.search_terms(
         run_id, by="", tags=(), input=successor.input, key=carried_on.business_key
-    )  # the rest is its origin's
+    )  # the other words come from the run that it continues
     about = stored_text(subject(successor.input)[:ABOUT_LENGTH], run_id)
     carried: list[list[int]] = [list(column) for column in zip(*successor.signals, strict=True)] or [[], [], []]
     parts = (
@@ -111,7 +112,7 @@ class _Commits(Protocol):
 
 
 class Continuation:
-    """The part of the `Journal` port for continuing runs as others."""
+    """The part of the `Journal` port that continues runs as others."""
 
     async def origin(self: _Commits) -> e.RunCarriedOn | None:
         return await self._lookups.origin()
@@ -129,7 +130,8 @@ class Continuation:
         return await self._lookups.effects()
 
     async def succeed(self: _Commits, make: MakeSuccessor) -> Reply:
-        """Create the continuation once the head is locked, so that each signal goes either along or to the new run."""
+        """Create the continuation, after locking the head.
+        The lock decides for each signal whether it is passed on or sent to the new run."""
         events: list[e.Event] = []
 
         async def send(_: bool) -> Reply:
@@ -149,5 +151,5 @@ class Continuation:
 
         reply = await self._send(events, send, lets_go=True)
         if reply.is_done:
-            self.on_birth()  # a worker may take it
+            self.on_birth()  # a worker may claim it
         return reply

@@ -1,4 +1,5 @@
-"""Claims of ready runs, and reclaiming a worker's own run after a lost answer. See CP9 of the step protocol."""
+"""Claims of ready runs, and reclaims of a worker's own run after a lost answer.
+See CP9 of the step protocol."""
 
 from __future__ import annotations
 
@@ -21,14 +22,14 @@ log = logging.getLogger("runs.journal.claims")
 CLAIM = """
     SELECT c.*, EXISTS (SELECT 1 FROM runs_run r WHERE r.id = c.run_id AND r.business_key <> '')
     FROM runs_claim(%s, %s, %s, %s::text[], %s, %s) c"""
-# Local to the statement's transaction, so that a pooler passes it on to nobody.
+# The setting is local to the statement's transaction, so that a pooler passes it on to no other client.
 CLAIM_OTHERS = """
     WITH skipped AS MATERIALIZED (SELECT set_config('durableagents.skipped', %s, true) AS runs)
     SELECT c.*, EXISTS (SELECT 1 FROM runs_run r WHERE r.id = c.run_id AND r.business_key <> '')
     FROM skipped s CROSS JOIN LATERAL
         runs_claim(%s, %s, %s, %s::text[], CASE WHEN s.runs IS NULL THEN 0 ELSE %s END, %s) c"""
 RECLAIM = "SELECT * FROM runs_reclaim(%s, %s, %s, %s)"
-# A row of nulls says that all runs looked at are halted and were put aside: there may be more behind them.
+# A row of nulls means that all runs in the batch are halted and were put aside, and that there may be more runs.
 _CLAIM_CHECKS = 20
 _READY = "SELECT id FROM runs_run WHERE ready_at <= clock_timestamp() AND graph_id = ANY(%s)"
 
@@ -47,7 +48,8 @@ class Worker:
 
     @property
     def ascii_host(self) -> str:
-        """The host name as the claim's event can hold it: SQL escapes less of JSON than Python."""
+        """Return the host name in ASCII for the claim's event.
+        SQL escapes fewer characters in JSON than Python."""
         return re.sub(r"[^ -~]", "?", self.host)
 
 
@@ -68,11 +70,11 @@ class Claim:
     is_cancel_requested: bool
     is_on_hold: bool
     is_solo: bool
-    is_keyed: bool = False  # others may be queued behind it
+    is_keyed: bool = False  # other runs may be queued behind it
 
     @property
     def parent(self) -> str | None:
-        """The run that started it as a step."""
+        """Return the id of the run that started this one as a step, or None."""
         kind, _, starter = self.created_by.partition(":")
         return starter if kind == "run" else None
 
@@ -95,15 +97,15 @@ async def claim(
     skipped: Sequence[UUID] = (),
     on_damaged: Callable[[UUID, str], None] = _say,
 ) -> list[Claim]:
-    """Claim up to `limit` of the best ready runs (`solo`: to be driven alone), but none of `skipped`; `on_damaged` gets
-    refused ones."""
+    """Claim up to `limit` of the best ready runs (`solo`: runs to be driven alone), except `skipped`.
+    Runs that can't be claimed because they are damaged are passed to `on_damaged`."""
     statement, others = (CLAIM_OTHERS, [f"{{{','.join(map(str, skipped))}}}"]) if skipped else (CLAIM, [])
     async with pool.connection() as connection:
         if failpoints.is_armed("CP9"):
             ready = await (await connection.execute(_READY, [list(graph_ids)])).fetchall()
             for (run_id,) in ready:
                 failpoints.hit("CP9", run=str(run_id))
-            if not ready:  # a run that becomes ready now must not be claimed past this point
+            if not ready:  # A run that becomes ready now must not be claimed without passing this point.
                 return []
         for _ in range(_CLAIM_CHECKS):
             cursor = await connection.execute(

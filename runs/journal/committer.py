@@ -1,5 +1,5 @@
-"""Group commit: steps of different runs that are ready together share a round trip and a commit. Each keeps its own
-fence and answer."""
+"""Group commit: steps of runs that are ready at the same time share a round trip and a commit.
+Each keeps its own fence and answer."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ T = TypeVar("T")
 MAX_TOGETHER = 32
 MAX_IN_FLIGHT = 2  # while one commits, the server works on the next
 SHARES = 2  # number of batches that all writes are split into
-# Larger writes go alone, so that others don't wait for them. libpq sends the beginning of a batch before its Sync: a
+# Larger writes go alone, so that others don't wait for them. libpq sends the beginning of a batch before its Sync, so a
 # worker stopped in between holds heads until `members.hush` ends its connections.
 MAX_BYTES = 60 * 1024
-# After this time a lone write, whose head may be locked, no longer occupies a place.
+# After this time a write that was sent alone, whose head may be locked, no longer counts as in flight.
 PLACE_SECONDS = 0.02
 CUT_OFF_SECONDS = 5.0
 _STEP = re.compile(r"SELECT (runs_\w+)\(%s, ")
-# Steps that may lock the meter of a shared budget; an end settles what is reserved.
+# Steps that may lock the meter of a shared budget. An end is one because it settles reserved amounts.
 _DRAWING = frozenset({"runs_intend", "runs_record", "runs_leave"})
 _committers: WeakKeyDictionary[Pool, Committer] = WeakKeyDictionary()
 
 
 class _Alone(Enum):
-    """Returned instead of an answer: the write is sent alone by `Committer.write`."""
+    """An outcome instead of an answer: `Committer.write` must send the write alone."""
 
-    HAS_PLACE = auto()  # in flight until answered, or until `PLACE_SECONDS` have passed
-    TURNED_AWAY = auto()  # the batch could not do it
+    HAS_PLACE = auto()  # counts as in flight until it is answered, or `PLACE_SECONDS` have passed
+    TURNED_AWAY = auto()  # the batch couldn't execute it
 
 
 @dataclass(slots=True, eq=False)
@@ -70,7 +70,7 @@ class _Batch:
 
 
 class _Place:
-    """A place in flight with one write; released once."""
+    """One write's share of the writes in flight. It is released only once."""
 
     def __init__(self, landed: Callable[[int], None]) -> None:
         self._landed, self._is_left = landed, False
@@ -92,17 +92,19 @@ def committer(pool: Pool) -> Committer:
 class Committer:
     """The writes that are ready, and those in flight.
 
-    A write is sent at once if none is in flight, otherwise at the end of the turn if a place is free; until there is
-    one, a batch gathers, as a pipeline up to one Sync.
-    A batch takes half of all writes: with one batch, worker and server would alternate for good, as runs answered
-    together become ready together. A step goes alone, at once and on the same terms, if its run's head is locked (a
-    batch takes only free heads, so it can't deadlock with another), if the server refused one of its batch, which
-    undoes all of it, and if it may lock the meter of a shared budget, which comes after the head. So each
-    step gets its own refusal, and no other.
+    A write is sent at once if none is in flight, otherwise at the end of the event loop's turn if fewer than
+    MAX_IN_FLIGHT are. Until then writes gather in a batch, which is sent as a pipeline with one Sync. A batch takes
+    half of all writes: with a single batch, worker and server would keep alternating, because runs that are answered
+    together become ready together.
+
+    A step is sent alone, immediately and under the same conditions, if its run's head is locked (a batch takes only
+    free heads, so it can't deadlock with another), if the server refused any step of its batch, which undoes the whole
+    batch, and if it may lock the meter of a shared budget, which is locked after the head. So each step gets exactly
+    its own refusal.
     """
 
     def __init__(self, pool: Pool) -> None:
-        self._pool = weakref.ref(pool)  # the pool is the key of this object, and must be collectable
+        self._pool = weakref.ref(pool)  # weak, because the pool is the key of this object and must be collectable
         self._turns = turns(pool)
         self._ready: deque[_Write] = deque()
         self.in_flight = 0
@@ -112,7 +114,8 @@ class Committer:
     def write(
         self, run: str, statement: str, values: Sequence[Any], *, after: Sequence[str] = (), is_alone: bool = False
     ) -> Coroutine[Any, Any, Reply]:
-        """Write a step, batched unless `is_alone`, then `after`, given the run's id. Raises psycopg.Error, OSError."""
+        """Write a step, in a batch unless `is_alone`, and then the statements `after`.
+        Their parameter is the run's id. Raises psycopg.Error, OSError."""
         writing = self._write(run, statement, values, after, is_alone)
         return _timed(writing) if WriteTimed in observers.installed else writing
 
@@ -144,7 +147,7 @@ class Committer:
         return await self._in_its_place(run, step, after)
 
     async def _in_its_place(self, run: str, step: Sent, after: Sequence[str]) -> Reply:
-        """Write a step alone, in the place in flight that it was given."""
+        """Write a step alone; it counts as in flight already."""
         place = _Place(self._landed)
         timer = asyncio.get_running_loop().call_later(PLACE_SECONDS, place.leave)
         try:
@@ -171,7 +174,7 @@ class Committer:
                 await pool.putconn(connection)
 
     def _send_soon(self) -> None:
-        """Send what is ready at the end of this turn of the loop, if there is a free place."""
+        """Send ready writes at the end of this turn of the loop, unless too many are in flight."""
         if self._ready and not self._is_due and self.in_flight < MAX_IN_FLIGHT:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._send)
@@ -189,7 +192,7 @@ class Committer:
             for write in writes:
                 write.batch = batch
             batch.task = asyncio.create_task(self._carry(batch))
-            batch.task.add_done_callback(partial(self._ended, batch))  # also if it was cancelled before it began
+            batch.task.add_done_callback(partial(self._ended, batch))  # also called if it was cancelled before it began
         self._send_soon()
 
     def _next(self) -> list[_Write]:
@@ -206,7 +209,7 @@ class Committer:
         return writes
 
     def _ended(self, batch: _Batch, task: asyncio.Task[None]) -> None:
-        if task.cancelled():  # by the end of the loop, if anything still waits
+        if task.cancelled():  # because the loop ended while writes were waiting
             for write in batch.writes:
                 write.answer.cancel()
         self._landed(len(batch.writes))
@@ -217,11 +220,12 @@ class Committer:
         self._send_soon()
 
     async def _given_up(self, write: _Write) -> None:
-        """Handle a cancelled write: cancel its batch if nothing waits for it, and wait for it, so that it is over
-        before the run writes again, unless that takes longer than `CUT_OFF_SECONDS`."""
+        """Clean up after a cancelled write.
+        If no other write waits for its batch, the batch is cancelled. Waits for the batch for up to `CUT_OFF_SECONDS`,
+        so that it is over before the run writes again."""
         if write.batch is None:
             if not write.answer.cancelled():
-                self._landed(1)  # it had got its place
+                self._landed(1)  # it was counted as in flight already
             return
         task = write.batch.task
         assert task is not None
@@ -230,11 +234,12 @@ class Committer:
         await asyncio.wait([task], timeout=CUT_OFF_SECONDS)
 
     async def _carry(self, batch: _Batch) -> None:
-        """Deliver the answers, or the connection's error to all: then each finds out what was written."""
+        """Deliver the answers, or the connection's error to all writes; each then finds out whether it was
+        committed."""
         try:
             answers = await self._together(batch.writes)
         except Undone:
-            answers = [_Alone.TURNED_AWAY] * len(batch.writes)  # alone, the refused one gets its error
+            answers = [_Alone.TURNED_AWAY] * len(batch.writes)  # sent alone, the refused write gets its error
         except Exception as error:
             for write in batch.writes:
                 if not write.answer.done():
@@ -267,7 +272,7 @@ class Committer:
 
 
 async def _timed(writing: Coroutine[Any, Any, Reply]) -> Reply:
-    """Tell the observers how long a write took, and its error."""
+    """Notify the observers of how long a write took, and of its error."""
     began = time.perf_counter()
     try:
         reply = await writing
@@ -288,14 +293,14 @@ async def answered(connection: Connection, run: str, step: Sent) -> Reply:
 
 
 def _passing_cp5(sending: Coroutine[Any, Any, T], runs: Sequence[str]) -> Coroutine[Any, Any, T]:
-    """Return `sending`, which passes CP5 on its way if that is armed."""
+    """Return `sending`; if the failpoint CP5 is armed, it is passed after the statement was sent."""
     is_armed = any(failpoints.is_armed("CP5", run) for run in runs)
     return _sent_through_cp5(sending, runs) if is_armed else sending
 
 
 async def _sent_through_cp5(sending: Coroutine[Any, Any, T], runs: Sequence[str]) -> T:
     sent = asyncio.ensure_future(sending)
-    # The statement was sent; whether it commits before the kill is up to the database.
+    # The statement has been sent. Whether it commits before the kill is up to the database.
     await asyncio.sleep(0.001)
     try:
         for run in runs:
@@ -308,8 +313,9 @@ async def _sent_through_cp5(sending: Coroutine[Any, Any, T], runs: Sequence[str]
 
 @lru_cache(maxsize=512)
 def batched(statement: str) -> str:
-    """Return the batch variant of a step's statement: no effect and no row if its head is locked or it may lock
-    the meter of a shared budget. It takes the run from the locked row, so it can't be called before the lock."""
+    """Return the batch variant of a step's statement.
+    It has no effect and returns no row if the run's head is locked, or the step may lock the meter of a shared budget.
+    It takes the run from the locked row, so that the function can't be called before the lock is held."""
     step = _STEP.match(statement)
     assert step is not None, statement
     free = "SELECT run_id FROM ledger_head WHERE run_id = %s FOR UPDATE SKIP LOCKED"

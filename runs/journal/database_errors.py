@@ -30,7 +30,7 @@ NO_ROOM, NO_PRICE, HALTED = "DA005", "DA006", "DA007"
 NOT_OPEN, JUDGED_AGAIN = "DA059", "DA060"
 # serialization failure, deadlock, idle in a transaction for too long, read-only (a standby being promoted)
 _PASSING = frozenset({"40001", "40P01", "25P03", "25006"})
-# Refusals caused by other sessions, which therefore pass: also a lock timeout, or too many connections.
+# Refusals that other sessions cause and that therefore pass; also a lock timeout, or too many connections.
 _SOMEBODY_ELSE = _PASSING | {"55P03", "53300"}
 MAX_REFUSALS = 6
 
@@ -41,7 +41,8 @@ def _itself(error: BaseException) -> BaseException:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether to retry: the database is away, restarting, out of connections, or a lock timed out."""
+    """Return whether to retry.
+    The database may be unreachable, restarting or out of connections, or a lock timed out."""
     error = _itself(error)
     if getattr(error, "sqlstate", None) in _PASSING:
         return True
@@ -53,23 +54,26 @@ def is_transient(error: BaseException) -> bool:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Return whether the server refused: the statement did nothing, and the connection is intact."""
+    """Return whether the server refused the statement: it did nothing, and the connection is intact."""
     error = _itself(error)
     return isinstance(error, psycopg.Error) and error.diag.severity_nonlocalized == "ERROR"
 
 
 class StatementRefused(RuntimeError):
-    """The database is available but refuses one statement again and again: too slow, too large, or no space."""
+    """The database is available, but repeatedly refuses a statement.
+    It is too slow or too large, or space is lacking."""
 
 
 class Refusals:
-    """Counts refusals of one statement. Outages are waited out however long; repeated refusals are not."""
+    """Counts refusals of one statement.
+    Outages are waited out however long they take; refusals are limited."""
 
     def __init__(self, what: str) -> None:
         self._what, self._count = what, 0
 
     def note(self, error: BaseException) -> bool:
-        """Count a transient error; return whether the server refused. Raises StatementRefused at the limit."""
+        """Count a transient error, and return whether the server refused.
+        Raises StatementRefused at the limit."""
         error = _itself(error)
         if not isinstance(error, psycopg.Error) or not is_refusal(error):
             return False
@@ -82,7 +86,7 @@ class Refusals:
 
 
 def translated(error: psycopg.Error) -> Exception:
-    """Turn our own SQLSTATEs into our own errors; return others unchanged."""
+    """Return our own error for our own SQLSTATE, and any other error unchanged."""
     state, message = error.sqlstate, error.diag.message_primary or str(error)
     if state == STALE:
         return StaleLease(message)
@@ -109,7 +113,8 @@ def translated(error: psycopg.Error) -> Exception:
 
 
 def raise_known(error: Exception) -> None:
-    """Raise a commit's error if it is one of our own or a bug; the caller waits out anything transient."""
+    """Raise a commit's error if it is one of our own or a bug.
+    Returns if it is transient, so that the caller waits."""
     known = translated(error) if isinstance(error, psycopg.Error) else error
     if known is not error:
         raise known from error
@@ -118,7 +123,8 @@ def raise_known(error: Exception) -> None:
 
 
 async def patiently(reading: Callable[[], Awaitable[T]], what: str) -> T:
-    """Read until the database answers. Raises StatementRefused, and KeyMissing: another process may have the key."""
+    """Repeat a read until the database answers.
+    Raises StatementRefused, and KeyMissing, because another process may have the key."""
     delay, refusals = 0.05, Refusals(what)
     while True:
         try:

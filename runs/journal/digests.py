@@ -1,5 +1,6 @@
-"""Secrets derived from the installation's master key: the keyed digest of arguments and plans, for comparing calls and
-binding approvals, and the secret of idempotency keys and callback tokens."""
+"""Secrets derived from the installation's master key.
+One is for the keyed digest of arguments and plans, which is used to compare calls and bind approvals; the other is for
+idempotency keys and callback tokens."""
 
 from __future__ import annotations
 
@@ -20,11 +21,12 @@ def hasher() -> Hasher:
 
 @lru_cache(maxsize=1)
 def call_secret() -> bytes:
-    """Return the secret of idempotency keys and callback tokens. Raises OSError if the master key can't be read."""
+    """Return the secret of idempotency keys and callback tokens.
+    Raises OSError if the master key can't be read."""
     master = Path(settings.DURABLEAGENTS_MASTER_KEY_FILE).read_bytes().strip()
     return hashlib.sha256(b"durableagents idempotency keys and callback tokens\x00" + master).digest()
 
 
 def hasher_of(master: bytes) -> Hasher:
-    """Return the hasher for a master key."""
+    """Return the hasher for a given master key."""
     return keyed_hasher(hashlib.sha256(b"durableagents input and plan digests\x00" + master).digest())

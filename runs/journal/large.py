@@ -1,4 +1,5 @@
-"""Large payloads in a store outside the database: wait for it in threads, since an event loop drives many runs."""
+"""Large payloads in a store outside the database.
+Threads wait for the store, because an event loop drives many runs."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ T = TypeVar("T")
 
 
 async def upload_all(uploads: list[Upload]) -> None:
-    """Hand these to the store, and take each off the list once it is kept. Raises StoreUnavailable."""
+    """Upload these payloads to the store, and remove each from the list once it is kept.
+    Raises StoreUnavailable."""
     while uploads:
         await asyncio.to_thread(upload, uploads[0])
         failpoints.hit("UP1")
@@ -21,7 +23,8 @@ async def upload_all(uploads: list[Upload]) -> None:
 
 
 async def decoding(rows: Iterable[Iterable[Any]], decode: Callable[[], T]) -> T:
-    """Return `decode()`; in a thread if these rows refer to the store. Their keys were read before."""
+    """Return `decode()`.
+    It runs in a thread if these rows refer to the store. Their keys must have been read before."""
     if any(is_kept(value) for row in rows for value in row):
         return await asyncio.to_thread(decode)
     return decode()

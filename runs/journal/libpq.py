@@ -1,5 +1,6 @@
-"""Executes a step's statement directly over libpq: prepared once per connection, values in, one row out. psycopg's
-general cursors cost a step more than the server does; waiting, cancelling and errors remain psycopg's."""
+"""Executes a step's statement directly with libpq.
+It is prepared once per connection, takes values and returns one row. psycopg's general cursors cost more than the
+server needs for a step. Waiting, cancelling and errors still go through psycopg."""
 
 from __future__ import annotations
 
@@ -29,11 +30,11 @@ Connection = psycopg.AsyncConnection[TupleRow]
 Pool = AsyncConnectionPool[Connection]
 Sent = tuple[str, Sequence[bytes | None], Sequence[int]]  # a statement, its encoded values and their formats
 
-# A step has some dozens of statements: by number of events and facts, wait, checkpoint, alone or batched.
+# A step has several dozen statements: by number of events and facts, wait, checkpoint, alone or batched.
 MAX_PREPARED = 200
 _TEXT, _BINARY = int(Format.TEXT), int(Format.BINARY)
 _DONE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
-# A `runs_reply` in binary format: after the number of columns, each column's type and length, then its value.
+# A `runs_reply` in binary format: after the number of columns come each column's type, length and value.
 _REPLY = struct.Struct("!4x 8xq 8xq 8x? 8x? 8x? 8x?")
 _MILLENNIUM = datetime(2000, 1, 1, tzinfo=UTC)
 _ASK_AGAIN_SECONDS = 0.25
@@ -44,13 +45,15 @@ _prepared: WeakKeyDictionary[Connection, dict[str, bytes]] = WeakKeyDictionary()
 
 
 def turns(pool: Pool) -> asyncio.Semaphore:
-    """Return a semaphore of the pool's size: waiting for it costs a tenth of waiting in the pool's own queue."""
+    """Return a semaphore of the pool's size.
+    Waiting for it costs a tenth of waiting in the pool's own queue."""
     return _turns.setdefault(pool, asyncio.Semaphore(pool.max_size))
 
 
 async def ask_again(pool: Pool) -> None:
-    """Keep a pool connecting, as its `reconnect_failed`: psycopg stops after `reconnect_timeout` until a new request
-    comes, while queued ones wait for their whole timeout."""
+    """Keep a pool connecting.
+    This is its `reconnect_failed`: psycopg stops trying after `reconnect_timeout` until a new request comes, while
+    queued requests wait for their whole timeout."""
     if pool in _asking:
         return
     _asking.add(pool)
@@ -63,17 +66,19 @@ async def ask_again(pool: Pool) -> None:
 
 
 def as_sent(statement: str, values: Sequence[Any]) -> Sent:
-    """Return a statement with its values encoded for libpq. Raises psycopg.Error for what PostgreSQL can't hold."""
+    """Return a statement with its values encoded for libpq.
+    Raises psycopg.Error for values that PostgreSQL can't store."""
     return (statement, *encoded(values))
 
 
 async def one_row(link: Connection, step: Sent) -> list[bytes | None]:
-    """Run a statement on an exclusive connection; return its only row in binary format. Raises psycopg.Error."""
+    """Run a statement on an exclusive connection, and return its only row in binary format.
+    Raises psycopg.Error."""
     statement, sent, formats = step
     names = _names_on(link)
     pgconn, name = link.pgconn, names.get(statement)
     if name is None and len(names) < MAX_PREPARED:
-        # A name is used up even if preparing is interrupted: the server may know it already.
+        # A name is never reused, even if preparing is interrupted, because the server may know it already.
         name = b"step_%d" % next(_names)
         pgconn.send_prepare(name, numbered(statement))
         await _result(link)
@@ -84,7 +89,8 @@ async def one_row(link: Connection, step: Sent) -> list[bytes | None]:
 
 @asynccontextmanager
 async def transaction(link: Connection) -> AsyncIterator[None]:
-    """Run statements in one transaction; after a rollback forget prepared names, as psycopg deallocates them."""
+    """Run statements in one transaction.
+    After a rollback, prepared names are forgotten, because psycopg deallocates them."""
     try:
         async with link.transaction():
             yield
@@ -94,7 +100,8 @@ async def transaction(link: Connection) -> AsyncIterator[None]:
 
 
 class Undone(Exception):
-    """The server refused one of several statements, or their commit: nothing was done, the connection is intact."""
+    """The server refused one of several statements, or their commit.
+    Nothing was changed, and the connection is intact."""
 
     def __init__(self, refusal: psycopg.Error) -> None:
         super().__init__(str(refusal))
@@ -102,10 +109,11 @@ class Undone(Exception):
 
 
 async def rows_in_one_commit(link: Connection, statements: Sequence[Sent]) -> list[list[bytes | None] | None]:
-    """Run statements in one round trip and transaction (all between two Syncs); return each one's only row, or None.
-    Raises Undone; after psycopg.Error it is unknown what was committed."""
+    """Run statements in one round trip and transaction (all before one Sync).
+    Returns the only row of each, or None. Raises Undone, and psycopg.Error, after which it is unknown what was
+    committed."""
     names, fresh, pgconn = _names_on(link), dict[str, bytes](), link.pgconn
-    answers: list[str | None] = []  # by answer: the statement that was prepared, or None for one that was executed
+    answers: list[str | None] = []  # for each answer: the statement it prepared, or None if it executed one
     pgconn.enter_pipeline_mode()
     try:
         for statement, sent, formats in statements:
@@ -131,7 +139,8 @@ async def rows_in_one_commit(link: Connection, statements: Sequence[Sent]) -> li
 
 
 def _until_sync(pgconn: Any) -> Generator[Any, Any, list[Any]]:
-    """Return all results up to the Sync's, which reports the commit. Raises psycopg.Error if the connection is lost."""
+    """Return all results up to that of the Sync, which reports the commit.
+    Raises psycopg.Error if the connection is lost."""
     yield from send(pgconn)
     results: list[Any] = []
     while True:
@@ -144,7 +153,7 @@ def _until_sync(pgconn: Any) -> Generator[Any, Any, list[Any]]:
 
 
 def _leave_pipeline(pgconn: Any) -> None:
-    """Leave pipeline mode, or close a connection with pending answers, which can't be reused."""
+    """Leave pipeline mode. A connection with pending answers is closed, because it can't be reused."""
     try:
         pgconn.exit_pipeline_mode()
     except psycopg.Error:
@@ -172,27 +181,29 @@ def _row(result: Any) -> list[bytes | None]:
 
 
 async def _result(link: Connection) -> Any:
-    result = (await link.wait(execute(link.pgconn)))[-1]  # a deferred refusal at the commit comes last
+    result = (await link.wait(execute(link.pgconn)))[-1]  # A deferred constraint's refusal comes last, at the commit.
     if result.status not in _DONE:
         raise error_from_result(result)
     return result
 
 
 def reply_of(row: Sequence[bytes | None]) -> Reply:
-    """Parse the row of a step's statement, which is one `runs_reply`; its time is in microseconds since 2000."""
+    """Parse the row of a step's statement, which is one `runs_reply`.
+    Its time is in microseconds since 2000."""
     seq, microseconds, *flags = _REPLY.unpack(row[0] or b"")
     return Reply(seq, _MILLENNIUM + timedelta(microseconds=microseconds), *flags)
 
 
 @lru_cache(maxsize=512)
 def numbered(statement: str) -> bytes:
-    """Replace `%s` and `%b` by `$1, $2, …`. A step's statements have no other per cent sign."""
+    """Replace `%s` and `%b` by `$1, $2, …`. A step's statements contain no other per cent sign."""
     number = iter(range(1, 65536))
     return re.sub("%[sb]", lambda _: f"${next(number)}", statement).encode()
 
 
 def encoded(values: Sequence[Any]) -> tuple[list[bytes | None], list[int]]:
-    """Return values encoded for libpq, and their formats. Raises psycopg.Error for what PostgreSQL can't hold."""
+    """Return values encoded for libpq, and their formats.
+    Raises psycopg.Error for values that PostgreSQL can't store."""
     sent: list[bytes | None] = []
     formats = [_TEXT] * len(values)
     for place, value in enumerate(values):
@@ -203,7 +214,7 @@ def encoded(values: Sequence[Any]) -> tuple[list[bytes | None], list[int]]:
             value = b"%d" % value
         elif value is not None:
             text: str = value if kind is str else _adapt_other(value)
-            if "\x00" in text:  # libpq would end the text there
+            if "\x00" in text:  # libpq would end the text at a NUL
                 raise psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
             value = text.encode()
         sent.append(value)

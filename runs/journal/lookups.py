@@ -1,4 +1,5 @@
-"""A claimant's reads of its run, each repeated until the database answers: during an outage nothing is sent."""
+"""A claimant's reads of its run.
+Each is repeated until the database answers, so nothing is sent during an outage."""
 
 from __future__ import annotations
 
@@ -69,28 +70,30 @@ _OF_EFFECTS = [kind.KIND for kind in KINDS]
 
 
 class Lookups:
-    """The reads of one run. Those with a lease raise StaleLease if it is no longer the run's."""
+    """The reads of one run. Those that take a lease raise StaleLease if it is no longer the run's."""
 
     def __init__(self, pool: Pool, run_id: UUID) -> None:
         self._pool, self._run_id = pool, run_id
-        self.state_size = 0  # of the checkpoint that the history begins with
+        self.state_size = 0  # of the checkpoint at which the history begins
 
     def note_state(self, cut: Sequence[Any]) -> None:
-        """Log that a checkpoint's state, which is about to be written, is large, unless the one before was."""
+        """Log that the state in a new checkpoint is large, unless the previous state was large too."""
         size = size_of(cut[4]) if cut else self.state_size
         if self.state_size < LARGE_STATE <= size:
             log.warning(log_messages.LARGE_STATE, self._run_id, size)
         self.state_size = size
 
     async def history(self, lease: Lease, version: tuple[str, int], *, at_least: int) -> History:
-        """Return the history, at least up to event `at_least`; `version` are version and generation of the run's row.
-        The claim was an earlier statement, so the old owner's last commit is visible. Raises JournalBroken."""
+        """Return the history, which must reach event `at_least`.
+        `version` is version and generation in the run's row. The claim was an earlier statement, so the previous
+        owner's last commit is visible. Raises JournalBroken."""
         return await patiently(
             lambda: self._history(lease, version, at_least), f"run {self._run_id}, reading its journal"
         )
 
     async def _history(self, lease: Lease, version: tuple[str, int], at_least: int) -> History:
-        """Read twice; if another worker takes the run in between, our next commit notices."""
+        """Read checkpoint and events in two queries.
+        If another worker takes the run in between, our next commit fails."""
         async with self._pool.connection() as connection:
             await features.prepare_reading(connection, [self._run_id])
             rows = await (await connection.execute(POSITION_ROWS, [self._run_id])).fetchall()
@@ -111,7 +114,7 @@ class Lookups:
         return History(cut.snapshot, tail, created, Reply(*flags), caps, used, depth, counts_reads, forked, cut.skipped)
 
     async def signal(self, name: str, n: int) -> SignalReceived | SignalCarried:
-        """Return a signal, which can't change any more, checked against its hash. Raises JournalBroken."""
+        """Return a signal, checked against its hash. It can't change any more. Raises JournalBroken."""
         row = await patiently(
             lambda: self._row(SIGNAL, self._run_id, self._run_id, name, n), f"run {self._run_id}, reading signal {name}"
         )
@@ -138,14 +141,14 @@ class Lookups:
         return chosen
 
     async def origin(self) -> RunCarriedOn | None:
-        """Return the event with the run that this one continues. Raises JournalBroken."""
+        """Return the event that names the run that this one continues. Raises JournalBroken."""
         rows = await patiently(
             lambda: self._rows(ORIGIN, self._run_id), f"run {self._run_id}, reading the run that it continues"
         )
         return next((x for x in await self._events(rows) if isinstance(x, RunCarriedOn)), None)
 
     async def taken_over(self) -> Sequence[AnswerTakenOver]:
-        """Return the answers that its calls took over from another run. Raises JournalBroken."""
+        """Return the answers that this run's calls took over from another run. Raises JournalBroken."""
         rows = await patiently(
             lambda: self._rows(TAKEN_OVER, self._run_id),
             f"run {self._run_id}, reading the records it received from another run",
@@ -154,7 +157,8 @@ class Lookups:
         return [event for event in events if isinstance(event, AnswerTakenOver)]
 
     async def undone(self, places: Collection[Place]) -> set[Place]:
-        """Return which of these effects of other runs are undone, or may be as far as can be read."""
+        """Return those of these effects of other runs that are undone, or may be.
+        The latter are those whose events can't be read."""
         runs = sorted({run for run, *_ in places})
         rows = await patiently(
             lambda: self._rows(TAKEN_BACK, runs, of=list(map(UUID, runs))),
@@ -163,14 +167,15 @@ class Lookups:
         return await decoding(rows, lambda: taken_back(rows, places))
 
     async def inherited(self) -> Sequence[tuple[int, Event]]:
-        """Return the events for a continuation. Raises JournalBroken."""
+        """Return the events that a continuation inherits. Raises JournalBroken."""
         rows = await patiently(
             lambda: self._rows(CARRIED_ROWS, self._run_id, self._run_id), f"run {self._run_id}, reading its annotations"
         )
         return await self._numbered(rows)
 
     async def inherited_on(self, connection: Connection) -> Sequence[tuple[int, Event]]:
-        """Return the same within this connection's transaction. Raises JournalBroken."""
+        """Return the events that a continuation inherits, within this connection's transaction. Raises
+        JournalBroken."""
         return await self._numbered(
             await (await connection.execute(CARRIED_ROWS, [self._run_id, self._run_id])).fetchall()
         )
@@ -183,7 +188,8 @@ class Lookups:
         return await decoding(rows, lambda: [checked(self._run_id, row)[1] for row in rows])
 
     async def effects(self) -> Effects:
-        """Return effects that could be undone, of the run and runs below and before it. Raises JournalBroken."""
+        """Return effects that could be undone, of the run, its descendants and the runs that it continues.
+        Raises JournalBroken."""
         rows = await patiently(
             lambda: self._rows(EFFECTS, self._run_id, _OF_EFFECTS, self._run_id),
             f"run {self._run_id}, reading its effects",
@@ -207,7 +213,8 @@ class Lookups:
         return event
 
     async def may_repeat(self, lease: Lease, slot: str, attempt: int, key: str, judged: int | None) -> Reply:
-        """Return whether a call may be repeated: no stop, no halt, no outcome. Raises PoliciesChanged."""
+        """Return whether a call may be repeated.
+        The run must have no stop request and no halt, and the call no outcome. Raises PoliciesChanged."""
         head = await patiently(
             lambda: self._row(_MAY_REPEAT, slot, attempt, key, self._run_id), f"run {self._run_id}, asking about {slot}"
         )
@@ -226,7 +233,7 @@ class Lookups:
             return await (await connection.execute(query, parameters)).fetchone()
 
     async def _rows(self, query: str, *parameters: Any, of: Collection[UUID] = ()) -> list[tuple[Any, ...]]:
-        """Return the rows of this run's events, or of other runs'."""
+        """Return the rows of events of this run, or of the runs `of`."""
         async with self._pool.connection() as connection:
             await features.prepare_reading(connection, of or [self._run_id])
             return await (await connection.execute(query, parameters)).fetchall()

@@ -1,5 +1,6 @@
-"""Finds out whether a commit without an answer was written (CP5 of the step protocol): the worker reclaims its
-run under a new epoch, which waits for and fences off the old backend, then reads whether its events are there."""
+"""Finds out whether a commit without an answer was written (CP5 of the step protocol).
+The worker reclaims its run under a new epoch, which waits for the old backend and fences it off, and then reads whether
+its events are there."""
 
 from __future__ import annotations
 
@@ -23,13 +24,14 @@ _WRITTEN = (
 
 
 def named(events: Sequence[Event]) -> str:
-    """Return the events' kinds and slots, for an operator."""
+    """Return the events' kinds and slots as text for an operator."""
     return ", ".join(event.KIND if event.slot is None else f"{event.KIND} of slot {event.slot}" for event in events)
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A commit of unknown outcome, sent at `epoch` `after` that event; `lets_go`: it was to release the run."""
+    """A commit of unknown outcome.
+    It was sent at `epoch`, and its events were to follow event `after`. With `lets_go` it was to release the run."""
 
     pool: Pool
     worker: Worker
@@ -40,7 +42,8 @@ class Lost:
     lets_go: bool
 
     async def find_out(self) -> tuple[int | None, Claim | None]:
-        """Return its last event's number, if written, and the new claim, if not released. Raises StaleLease."""
+        """Return the number of the commit's last event, and the new claim.
+        The number is None if the event wasn't written, the claim if the commit released the run. Raises StaleLease."""
         delay, refusals = 0.05, Refusals(f"run {self.run_id}, finding out whether {named(self.events)} was written")
         while True:
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
@@ -51,8 +54,8 @@ class Lost:
                 try:
                     claimed = await reclaim(self.pool, self.worker, self.run_id)
                 except StaleLease:
-                    # The lost commit may have released the run. Any other is no longer ours to build on: an intent may
-                    # be on record, and the new owner decides about it.
+                    # The lost commit may have released the run. After any other commit we must not continue: an intent
+                    # may be on record, about which the new owner decides.
                     if self.lets_go and (seq := await self._written()) is not None:
                         return seq, None
                     raise
@@ -63,16 +66,17 @@ class Lost:
                 refusals.note(error)
 
     async def _let_go(self) -> int | None:
-        """Check before a reclaim, which must not fence off this worker's newer claim. The row lock outlasts the old
-        backend."""
+        """Return the last event's number if the run was released.
+        This is checked before a reclaim, which must not fence off a newer claim of this worker. Waiting for the row
+        lock ensures that the old backend is done."""
         async with self.pool.connection() as connection, transaction(connection):
             await connection.execute("SELECT 1 FROM ledger_head WHERE run_id = %s FOR UPDATE", [self.run_id])
             cursor = await connection.execute(_WRITTEN, self._parameters())
             return self._last(await cursor.fetchone())
 
     async def _written(self) -> int | None:
-        """Return its last event's number, if this worker wrote it. The epoch decides: a new owner makes the same
-        calls, and its intent doesn't permit us to send."""
+        """Return the last event's number, if this worker wrote it.
+        The epoch tells: a new owner makes the same calls, but its intent doesn't permit us to send."""
         async with self.pool.connection() as connection:
             return self._last(await (await connection.execute(_WRITTEN, self._parameters())).fetchone())
 

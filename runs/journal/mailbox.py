@@ -1,4 +1,4 @@
-"""A run's messages in the journal in PostgreSQL: the oldest unanswered one, and its answer."""
+"""A run's messages in the PostgreSQL journal: reading the oldest unanswered one, and answering it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class Mailbox:
     """The part of the `Journal` port for messages, signals, questions and chosen models."""
 
     def _lines(self: _Commits, events: Sequence[Event]) -> tuple[str, list[Any]]:
-        """Return events as the next ones of the journal; what the store must keep first is added to the uploads."""
+        """Return events as the next lines of the journal.
+        Payloads that the store must keep first are added to the uploads."""
         with collecting(self._uploads):
             return lines(events, self._id, self.seq)
 

@@ -1,5 +1,6 @@
-"""Notifications (`LISTEN`/`NOTIFY`) that a run's journal has grown; they may be late, duplicated or lost. `NOTIFY`
-locks until its commit is durable, so inside step transactions it would serialize all commits of the database."""
+"""Notifications (`LISTEN`/`NOTIFY`) that a run's journal has grown.
+They may be late, duplicated or lost. `NOTIFY` holds a lock until its commit is durable, so inside step transactions it
+would serialize all commits of the database."""
 
 from __future__ import annotations
 
@@ -24,15 +25,15 @@ from runs.backoff import Patience
 from runs.connections import dsn
 
 CHANNEL = "durableagents_live"
-# PostgreSQL refuses payloads of 8000 bytes and more.
+# PostgreSQL refuses payloads of 8000 bytes or more.
 PAYLOAD_BYTES = 7900
-# Notifying costs no flush of the log, so watchers needn't wait long to save notifications.
+# This can be short, because a notification costs no flush of the log.
 COALESCE_SECONDS = 0.02
-# A listener without notifications for this long checks whether the server is still there.
+# After this time without notifications, a listener checks whether the server is still there.
 QUIET_SECONDS = 20.0
 
-# A notification survives no crash, so it doesn't wait for the disk: a commit with NOTIFY would flush the log. The
-# moment at the end is for lists (see ticks.py): what is notified was committed before it.
+# Notifications don't survive a crash anyway, so they don't wait for the disk; a commit with NOTIFY would flush the log.
+# The time at the end is for lists (see ticks.py): the changes notified were committed before it.
 _NOTIFY = f"SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s || ',@' || {clock.MOMENT})"
 log = logging.getLogger("runs.journal.notify")
 
@@ -40,7 +41,7 @@ Ring = tuple[str, int]
 
 
 def ring(run_id: UUID, seq: int) -> None:
-    """Notify watchers, after this transaction's commit, of the journal's new `seq`. Failures are only logged."""
+    """Notify watchers of the journal's new `seq`, after the commit. Failures are only logged."""
     transaction.on_commit(lambda: notify_after_commit(connection, _NOTIFY, [CHANNEL, f"{run_id}:{seq}"]))
 
 
@@ -50,18 +51,19 @@ def ring_for(person: int) -> None:
 
 
 def mark_of(person: int) -> str:
-    """Return the payload for an account, which no version of `parse` takes for a run's."""
+    """Return an account's payload, which no version of `parse` mistakes for a run's."""
     return f"@{person}:="
 
 
 def ring_above(parent: UUID | None) -> None:
-    """Notify watchers of a parent run that a child's state changed; `seq` 0 makes them read again."""
+    """Notify watchers of a parent run that a child's state changed. The `seq` 0 makes them read again."""
     if parent is not None:
         ring(parent, 0)
 
 
 def notify_after_commit(link: BaseDatabaseWrapper, statement: str, parameters: Sequence[str] = ()) -> None:
-    """Send a notification that may be lost. Errors are caught here, as `on_commit(robust=True)` fails for a partial."""
+    """Send a notification that may be lost.
+    Errors are caught here, because `on_commit(robust=True)` fails for a partial."""
     try:
         with link.cursor() as cursor:
             cursor.execute(statement, list(parameters))
@@ -75,7 +77,7 @@ def ring_many(rings: dict[str, int]) -> None:
 
 
 def payloads(rings: dict[str, int]) -> Iterator[str]:
-    """Yield `run:seq,run:seq,…` in pieces that each fit into one notification."""
+    """Yield `run:seq,run:seq,…` in parts that each fit into one notification."""
     piece = ""
     for run_id, seq in rings.items():
         item = f"{run_id}:{seq}"
@@ -88,7 +90,8 @@ def payloads(rings: dict[str, int]) -> Iterator[str]:
 
 
 def parse(payload: str) -> Iterator[Ring]:
-    """Yield the entries of one notification. Others are skipped: any role of the database may notify."""
+    """Yield the valid entries of a notification.
+    Others are skipped, because any role of the database may notify."""
     for item in payload.split(","):
         run_id, _, seq = item.partition(":")
         if run_id and seq.isdecimal():
@@ -96,18 +99,20 @@ def parse(payload: str) -> Iterator[Ring]:
 
 
 def moment_of(payload: str) -> int:
-    """Return when a notification was sent, in microseconds by the database's clock; 0 if unknown."""
+    """Return the time at which a notification was sent, in microseconds by the database's clock.
+    0 if unknown."""
     return clock.moment_of(payload.rpartition(",@")[2])
 
 
 class AsyncBell:
-    """A worker's bell: `ring()` returns at once; the latest `seq` of each run is sent within 20 ms or after outages."""
+    """A worker's notifications of journal growth.
+    `ring()` returns at once; the latest `seq` of each run is sent within 20 ms, or after an outage."""
 
     def __init__(self) -> None:
         self._pending: dict[str, int] = {}
         self._rung = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self.rings = 0  # so far; a worker rings after each commit
+        self.rings = 0  # counts all calls of `ring()`; a worker makes one after each commit
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(run_forever("the bell", self._run), name="bell")
@@ -121,7 +126,7 @@ class AsyncBell:
         await asyncio.wait([self._task])
 
     def ring(self, run_id: UUID | str, seq: int) -> None:
-        """Queue a notification. Call from the loop's own thread only."""
+        """Queue a notification. Must be called from the loop's own thread."""
         key = str(run_id)
         self._pending[key] = max(seq, self._pending.get(key, 0))
         self.rings += 1
@@ -156,8 +161,9 @@ class AsyncBell:
 
 
 class Subscription:
-    """Unread notifications of one subscriber: the latest `seq` of each run. `get()` returns `(run_id, seq)`,
-    `(mark_of(person), 0)` for its account, or None for *some may be missing: read again*."""
+    """Unread notifications of one subscriber: the latest `seq` of each run.
+    `get()` returns `(run_id, seq)`, `(mark_of(person), 0)` for its account, or None if some may be missing and it must
+    read again."""
 
     def __init__(self, run_id: UUID | str | None, *, person: int | None = None) -> None:
         self.run_id = None if run_id is None else str(run_id)
@@ -169,7 +175,7 @@ class Subscription:
     async def get(self) -> Ring | None:
         await self._filled.wait()
         if self._must_reread:
-            # Reading again covers all that was pending.
+            # Reading again covers all pending notifications.
             self._must_reread = False
             self._pending.clear()
             self._filled.clear()
@@ -207,7 +213,7 @@ S = TypeVar("S", bound=Subscription)
 
 
 class Hub:
-    """One listening connection for a process's subscribers, each of which gets a None after every connect."""
+    """One listening connection for a process's subscribers. Each of them gets a None after every connect."""
 
     def __init__(self) -> None:
         self._subscriptions: set[Subscription] = set()
@@ -223,7 +229,7 @@ class Hub:
 
     @asynccontextmanager
     async def hearing(self, subscription: S) -> AsyncIterator[S]:
-        """Deliver all notifications to the caller's own subscription."""
+        """Deliver all notifications to the caller's own subscription, for as long as the context is open."""
         self._subscriptions.add(subscription)
         if self._listener is None or self._listener.done():
             self._listener = asyncio.create_task(run_forever("the listener of the pages", self._listen), name="hub")
@@ -245,7 +251,8 @@ class Hub:
 
 
 async def heard(channel: str, *, name: str) -> AsyncIterator[str | None]:
-    """Yield notifications of a channel forever, on its own connection; None after every connect."""
+    """Yield the notifications of a channel forever, and None after every connect.
+    It uses its own connection."""
     patience, away = Patience(), log_messages.Outage(log, name)
     while True:
         try:

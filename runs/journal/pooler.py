@@ -1,4 +1,5 @@
-"""Checks DATABASE_URL and DATABASE_DIRECT_URL: behind a pooler, listening, session locks and steps need the latter."""
+"""Checks DATABASE_URL and DATABASE_DIRECT_URL.
+Behind a pooler, the latter is needed for listening, session locks and steps."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ _DIRECT = f"DATABASE_DIRECT_URL points to a pooler: it must name the server itse
 
 
 def refusal() -> str | None:
-    """Return why this process must not use its database, or None. Raises OperationalError during an outage."""
+    """Return why this process must not use its database, or None.
+    Raises OperationalError during an outage."""
     try:
         problem = misled()
     except OperationalError as error:
@@ -37,14 +39,15 @@ def refusal() -> str | None:
 
 
 def misled() -> str | None:
-    """Return what is wrong with the two addresses. Raises OperationalError, Django's or psycopg's."""
+    """Return what is wrong with the two addresses, or None.
+    Raises OperationalError, Django's or psycopg's."""
     with connection.cursor() as cursor:
         cursor.execute(_WHERE)
         pid, *there = cursor.fetchone()
         is_pooled = pid != connection.connection.info.backend_pid
         limits = {name: _setting_of(cursor, name) for name in _LIMITS}
     if settings.DURABLEAGENTS.database_direct_url is None:
-        # A session pooler hides only the pid; a transaction pooler is detected by a changing pid.
+        # A session pooler only hides the pid. A transaction pooler is detected because the pid changes.
         return (
             f"DATABASE_URL points to a pooler in transaction mode: set DATABASE_DIRECT_URL to the server itself {_SEE}"
             if is_pooled and _wanders()
@@ -70,11 +73,12 @@ def _setting_of(cursor: Any, name: str) -> str:
 
 
 def _wanders() -> bool:
-    """Return whether a session's transactions use several server connections, by keeping others busy."""
+    """Return whether a session's transactions use several server connections.
+    Occupies another connection to find out."""
     address = dsn(name="durableagents check")
     with psycopg.connect(address, autocommit=True) as one, psycopg.connect(address) as other:
         before = _pid(one)
-        # In transaction mode the connection just freed is reused first, or else the next in turn.
+        # In transaction mode, the pooler reuses either the connection that was just freed, or the next one in turn.
         held = _pid(other)
         return held == before or _pid(one) != before
 

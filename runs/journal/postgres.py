@@ -1,5 +1,6 @@
-"""The journal in PostgreSQL, the hot path: a step is one call of one SQL function, one round trip and one commit.
-After a lost answer nothing is assumed (`lost_answers.py`); other reads are in `lookups.py`."""
+"""The journal in PostgreSQL, on the hot path.
+A step is one call of one SQL function, one round trip and one commit. After a lost answer nothing is assumed
+(`lost_answers.py`). Other reads are in `lookups.py`."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ log = logging.getLogger("runs.journal.postgres")
 
 _REFUSED = "run %s: the database refused a commit (%s); trying again"
 _UNANSWERED = "run %s: the database did not answer a commit (%s); finding out what it did"
-# Statements of the same transaction, skipped if the step is refused.
+# Statements in the same transaction, which aren't executed if the step is refused.
 Extras = Sequence[tuple[str, list[Any]]]
 
 _HAND_OVER = "SELECT runs_hand_over(%s, %s)"
@@ -61,7 +62,7 @@ class PgJournal(Mailbox, Continuation):
         self.run_id, self._id, self._actor = str(claimed.run_id), claimed.run_id, worker.ref
         self._committer, self._lookups = committer(pool), Lookups(pool, claimed.run_id)
         self._committing = asyncio.Lock()
-        self._uploads: list[Upload] = []  # of what is about to be written
+        self._uploads: list[Upload] = []  # payloads of the events to be written
         self._take(claimed)
 
     def _take(self, claimed: Claim) -> None:
@@ -92,7 +93,7 @@ class PgJournal(Mailbox, Continuation):
         if batch.gate is not None and wait is not None:
             also.append(gate_statement(batch.gate, wait))
         if wait is not None and wait.kind == "signal":
-            also.append((_HAND_OVER, [self._id, wait.detail["name"]]))  # a signal that came before the wait
+            also.append((_HAND_OVER, [self._id, wait.detail["name"]]))  # for a signal that came before the wait
         return await self._commit(events, statement, values, also)
 
     def _intend(self, batch: Batch) -> tuple[str, list[Any]]:
@@ -139,15 +140,17 @@ class PgJournal(Mailbox, Continuation):
             fenced = [self.run_id, self.lease.epoch, self._token, *values]
             if also:
                 return self._in_transaction(statement, fenced, also)
-            # In a batch with other runs' steps, unless it was refused: that would undo theirs again.
+            # Send the step in a batch with other runs' steps. If it was refused before, send it alone, because a batch
+            # would be undone with it again.
             return self._committer.write(self.run_id, statement, fenced, after=after, is_alone=is_refused)
 
         return await self._send(events, send, lets_go=lets_go)
 
     async def _send(self, events: Sequence[Event], send: Callable[[bool], Awaitable[Reply]], *, lets_go: bool) -> Reply:
-        """Commit once, whatever the connection does. Raises StaleLease, StatementRefused and what TX1 refuses an intent
-        with. One at a time: recovering from a lost answer reclaims the run, which would fence off another commit.
-        `send` is told whether the last try was refused; a failure with no `events` wrote nothing."""
+        """Commit exactly once, whatever happens to the connection.
+        Raises StaleLease, StatementRefused, and the errors with which TX1 refuses an intent. Only one commit at a time:
+        recovering from a lost answer reclaims the run, which would fence off a concurrent commit. `send` gets whether
+        the last attempt was refused. Without `events`, a failed attempt wrote nothing."""
         refusals, patience, is_refused = None, Patience(first_seconds=0.05, last_seconds=1.0), False
         async with self._committing:
             await upload_all(self._uploads)
@@ -156,13 +159,13 @@ class PgJournal(Mailbox, Continuation):
                     reply = await send(is_refused)
                     break
                 except PoolTimeout:
-                    continue  # no connection was free: nothing was sent
+                    continue  # no connection was free, so nothing was sent
                 except (psycopg.Error, OSError) as error:
                     raise_known(error)
                     refusals = refusals or Refusals(f"run {self.run_id}, writing {named(events)}")
                     is_refused = refusals.note(error)
                     log.warning(_REFUSED if is_refused else _UNANSWERED, self.run_id, first_line(error))
-                if is_refused or not events:  # nothing to find out, so no claim is spent on it
+                if is_refused or not events:  # there is nothing to find out, so the run isn't reclaimed
                     await asyncio.sleep(patience.seconds())
                     continue
                 lost = Lost(self.pool, self.worker, self._id, events, self.seq, self.lease.epoch, lets_go)

@@ -1,5 +1,6 @@
-"""Reads a journal's rows for a claimant. Each event is checked against its hash, columns and code, so that a row
-forged with the application's own rights stops its run instead of being trusted."""
+"""Reads a journal's rows for a claimant.
+Each event is checked against its hash, columns and code, so that a row forged with the application's own rights stops
+its run instead of being trusted."""
 
 from __future__ import annotations
 
@@ -57,12 +58,12 @@ POSITION_ROWS = """
     WHERE h.run_id = %s ORDER BY c.seq DESC""".format(
     caps=", ".join(f"h.cap_{name}" for name in RESOURCES), used=", ".join(f"h.{name}" for name in RESOURCES)
 )
-_FIRST = 4  # events that may say that the run is a fork
-# Those, and all from one on.
+_FIRST = 4  # the first events, one of which may say that the run is a fork
+# The first events, and all from a given one on.
 EVENTS = f"{_READ} WHERE run_id = %s AND (seq <= {_FIRST} OR seq >= %s) ORDER BY seq"
-# All of a journal that may be damaged.
+# All events of a journal that may be damaged.
 EVERY = f"{_READ} WHERE run_id = %s ORDER BY seq LIMIT %s"
-# Points from which a run can be restarted: its visits, newest first; and the checkpoints of one.
+# Points from which a run can be restarted: its visits, newest first, and the checkpoints of a visit.
 VISITS = f"{_READ} WHERE run_id = %s AND kind = 'VisitEntered' ORDER BY seq DESC LIMIT %s"
 CUT_AT = """
     SELECT seq, generation, node, visit, fingerprint, state, checksum, schema_version FROM runs_checkpoint
@@ -70,7 +71,7 @@ CUT_AT = """
 TAKEN_OVER = f"{_READ} WHERE run_id = %s AND kind = 'AnswerTakenOver' ORDER BY seq"
 # The starts of a run's effects and children.
 BEGUN = f"{_READ} WHERE run_id = %s AND seq <= %s AND kind IN ('ToolInvoked', 'ChildStarted') ORDER BY seq"
-# Effects that runs undid, for other runs that would depend on them.
+# Events about undone effects of runs, for other runs that would depend on these effects.
 TAKEN_BACK = f"""
     SELECT {STORED}, run_id FROM ledger_event WHERE run_id = ANY(%s::uuid[])
     AND kind IN ('UndoAsked', 'UndoBegun', 'EffectUndone', 'EffectLeft') ORDER BY run_id, seq"""
@@ -78,10 +79,10 @@ EARLIER = f"{_READ} WHERE run_id = %s AND seq < %s AND kind = ANY(%s) ORDER BY s
 _EARLIER = ("SignalReceived", "SignalCarried", "RunCarriedOn", "ModelsChosen")
 SIGNAL = f"{_READ} WHERE run_id = %s AND seq = (SELECT seq FROM runs_signal WHERE run_id = %s AND name = %s AND n = %s)"
 AT_SLOT = f"{_READ} WHERE run_id = %s AND slot = %s ORDER BY seq"
-# A question's events, with the intents that use its approval.
+# A question's events, and the intents that use its approval.
 REQUEST_ROWS = f"""{_READ} WHERE run_id = %s AND (
     slot = %s OR kind = 'ToolInvoked' AND position(convert_to(%s, 'UTF8') IN clear) > 0) ORDER BY seq"""
-# Statements and requests about unknown outcomes, each with its run, and the last other event about its call.
+# Proposals and queries about unknown outcomes, each with its run and the last other event about its call.
 PROPOSED = f"""
     SELECT {STORED}, run_id, (
         SELECT max(l.seq) FROM ledger_event l
@@ -90,12 +91,12 @@ PROPOSED = f"""
     WHERE kind = ANY(%s) AND (run_id, slot) IN (SELECT * FROM unnest(%s::uuid[], %s::text[])) ORDER BY run_id, seq"""
 INBOX = f"""{_READ} WHERE run_id = %s AND seq = (
     SELECT seq FROM runs_message WHERE run_id = %s AND outcome = '' ORDER BY n LIMIT 1)"""
-# A continuation says so at the beginning of its journal.
+# The event at the beginning of a continuation's journal.
 ORIGIN = f"{_READ} WHERE run_id = %s AND seq BETWEEN 2 AND 3 AND kind = 'RunCarriedOn'"
 CARRIED_ROWS = f"""{_READ} WHERE run_id = %s AND (
     kind IN ('AttributesSet', 'ModelsChosen') OR seq <= 3 AND kind IN ('ChildOf', 'StartPlanned', 'RunCarriedOn')
     OR seq IN (SELECT seq FROM runs_signal WHERE run_id = %s AND taken_by IS NULL)) ORDER BY seq"""
-# Events about a run's effects, if some could be undone or it represents other runs' effects.
+# Events about a run's effects, if some could be undone, or the run stands for other runs' effects.
 EFFECTS = f"""{_READ} WHERE run_id = %s AND kind = ANY(%s) AND EXISTS (
     SELECT 1 FROM ledger_event u WHERE u.run_id = %s
     AND (u.kind IN ('UndoRegistered', 'ChildStarted') OR u.seq <= 3 AND u.kind = 'RunCarriedOn')) ORDER BY seq"""
@@ -103,7 +104,8 @@ _NEW_EFFECTS = """
     SELECT h.seq, EXISTS (SELECT 1 FROM ledger_event e WHERE e.run_id = h.run_id AND e.seq > %s AND e.kind = ANY(%s))
     FROM ledger_head h WHERE h.run_id = %s"""
 UNDOING = f"{_READ} WHERE run_id = %s AND kind IN ('UndoBegun', 'EffectUndone', 'EffectLeft') ORDER BY seq"
-# Children that didn't fail and the continued run, if they or runs below or before them have effects to undo.
+# Children that didn't fail, and the run that this one continues, if they, their descendants or the runs that they
+# continue have effects to undo.
 REVERSIBLE = """
     WITH RECURSIVE family(root, id) AS (
         SELECT r.id, r.id FROM runs_run r WHERE r.parent = %s AND r.state NOT IN ('failed', 'cancelled')
@@ -128,13 +130,14 @@ _AFTER = _FLAGS + 2 * _COUNTED
 
 
 def split_run_row(row: TupleRow) -> tuple[TupleRow, Caps, Usage, int, bool]:
-    """Split a row of STANDING: lease, journal end and requests; caps; usage; depth; whether reads are counted."""
+    """Split a row of POSITION_ROWS into its parts.
+    These are: lease, journal end and requests; caps; usage; depth; whether reads are counted."""
     caps, used = row[_FLAGS : _FLAGS + _COUNTED], row[_FLAGS + _COUNTED : _FLAGS + 2 * _COUNTED]
     return row[:_FLAGS], Caps(*caps), Usage(*used), row[_AFTER] or 0, row[_AFTER + 1]
 
 
 def cut_of(row: TupleRow) -> TupleRow | None:
-    """Return the checkpoint in a row of STANDING, or None."""
+    """Return the checkpoint in a row of POSITION_ROWS, or None."""
     cut = row[_AFTER + 2 :]
     return None if cut[0] is None else cut
 
@@ -147,14 +150,16 @@ def checksum(node: str, visit: int, state: bytes) -> bytes:
 
 
 def cut_digest(generation: int, node: str, visit: int, fingerprint: str, state: bytes) -> str:
-    """Return the digest of a checkpoint for the visit's event, whose code thereby authenticates the state."""
+    """Return the digest of a checkpoint that the visit's event contains.
+    The event's code thereby authenticates the state."""
     return hashlib.sha256(f"{generation}|{node}|{visit}|{fingerprint}|".encode() + state).hexdigest()
 
 
 def with_cut(
     events: Sequence[Event], snapshot: Snapshot | None, run_id: UUID, version: str, generation: int
 ) -> tuple[Sequence[Event], str, list[Any]]:
-    """Return the events with the checkpoint's digest (and `version`, if moved), and it as an SQL `runs_cut`."""
+    """Return the events with the checkpoint's digest, and the checkpoint as an SQL `runs_cut`.
+    After a migration the events have `version` too."""
     if snapshot is None:
         return events, "NULL", []
     at, state = snapshot, pack(snapshot.state, run_id) or b""
@@ -166,18 +171,20 @@ def with_cut(
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The checkpoint a claimant continues from, at event `seq`; without a snapshot only the place matters. `skipped`
-    are places of newer ones that can't be used, each with its reason."""
+    """The checkpoint from which a claimant continues, at event `seq`.
+    Without a snapshot only its position matters. `skipped` are the positions of newer checkpoints that can't be used,
+    each with the reason."""
 
     seq: int = 0
     snapshot: Snapshot | None = None
     digest: str = ""
     skipped: tuple[tuple[int, str], ...] = ()
-    size: int = 0  # of its state, as JSON
+    size: int = 0  # size of its state as JSON
 
 
 def newest_sound(run_id: str, rows: Sequence[TupleRow]) -> Cut:
-    """Return the newest checkpoint with a valid checksum; one of a newer format is not skipped, but raises."""
+    """Return the newest checkpoint with a valid checksum.
+    Raises JournalBroken, also for one of a newer format."""
     skipped: list[tuple[int, str]] = []
     for seq, generation, node, visit, fingerprint, state, stored, schema_version in rows:
         why = "fails its checksum"
@@ -190,7 +197,7 @@ def newest_sound(run_id: str, rows: Sequence[TupleRow]) -> Cut:
                 return Cut(seq, snapshot, digest, tuple(skipped), size_of(state))
             except UnknownFormat as error:
                 raise JournalBroken(f"the checkpoint at event {seq}: {error}", "unknown_format") from error
-            except ValueError as error:  # its state is kept elsewhere, and is damaged there
+            except ValueError as error:  # the state is kept in the store, and is damaged there
                 why = f"can't be read: {error}"
         log.error("run %s: the checkpoint at event %s %s; falling back to the one before", run_id, seq, why)
         skipped.append((seq, why))
@@ -200,7 +207,7 @@ def newest_sound(run_id: str, rows: Sequence[TupleRow]) -> Cut:
 
 
 def _check_cut(cut: Cut, event: Event) -> None:
-    """Check that the event at a checkpoint's place matches it. Raises JournalBroken."""
+    """Check that the event at a checkpoint's position matches it. Raises JournalBroken."""
     if not isinstance(event, VisitEntered):
         raise JournalBroken(
             f"there is a checkpoint at event {cut.seq}, but that event enters no node", "forged_checkpoint"
@@ -250,8 +257,9 @@ def _hex_code(code: bytes | None) -> str:
 def read(
     run_id: UUID, rows: Sequence[TupleRow], cut: Cut, *, at_least: int, version: tuple[str, int] | None
 ) -> tuple[Event, list[Event]]:
-    """Return a run's first event and its tail, after checking that they link up and match `version`, version and
-    generation by its row (None: the rows end before the journal does). Raises JournalBroken."""
+    """Return a run's first event and its tail, after checking links and `version`.
+    The latter is version and generation in the run's row (None if the rows end before the journal does). Raises
+    JournalBroken."""
     created: Event | None = None
     entered: Event | None = None
     tail: list[Event] = []
@@ -286,7 +294,8 @@ def read(
 
 
 def forked_in(run_id: UUID, rows: Sequence[TupleRow]) -> RunForked | None:
-    """Return the event that makes the run a fork, if any; the whole beginning must be there. Raises JournalBroken."""
+    """Return the event that makes the run a fork, if any.
+    The rows must include the journal's whole beginning. Raises JournalBroken."""
     first = [row for row in rows if row[0] <= _FIRST]
     if [row[0] for row in first] != list(range(1, min(_FIRST, rows[-1][0] if rows else 0) + 1)):
         raise JournalBroken(f"events are missing from the beginning of the journal of run {run_id}")
@@ -299,7 +308,7 @@ def forked_in(run_id: UUID, rows: Sequence[TupleRow]) -> RunForked | None:
 def check_version(
     version: tuple[str, int], created: RunCreated, entered: Event | None, tail: Sequence[Event], cut: Cut
 ) -> None:
-    """Raise JournalBroken if version or generation of a run's row differ from the journal's."""
+    """Check version and generation of a run's row against the journal. Raises JournalBroken."""
     graph_id, generation = version_of(created, entered, tail)
     if generation is None:
         generation = cut.snapshot.generation if cut.snapshot is not None else 0 if cut.seq == 0 else version[1]
@@ -311,7 +320,7 @@ def check_version(
 
 
 def earlier_of(run_id: UUID, seq: int) -> list[Event]:
-    """Return events before a visit that its calls may need. Raises JournalBroken."""
+    """Return the events before a visit that its calls may need. Raises JournalBroken."""
     with connection.cursor() as cursor:
         cursor.execute(EARLIER, [run_id, seq, list(_EARLIER)])
         return [checked(run_id, row)[1] for row in cursor.fetchall()]
@@ -336,7 +345,8 @@ def at_slot(run_id: UUID, slot: str) -> list[Event]:
 
 
 def end_of(run_id: UUID, seq: int | None, state: str) -> tuple[Event, int]:
-    """Return a run's end and its payload's stored bytes. Raises JournalBroken if missing or revoked by a retry."""
+    """Return a run's end and the stored size of its payload.
+    Raises JournalBroken if it is missing, or a retry revoked it."""
     with connection.cursor() as cursor:
         cursor.execute(_END, [run_id, seq])
         row = cursor.fetchone()
@@ -349,7 +359,8 @@ def end_of(run_id: UUID, seq: int | None, state: str) -> tuple[Event, int]:
 
 
 def effects_of(run_id: UUID) -> Effects:
-    """Return effects that could be undone, of a run and runs below and before it. Raises JournalBroken."""
+    """Return effects that could be undone, of a run, its descendants and the runs it continues. Raises
+    JournalBroken."""
     with connection.cursor() as cursor:
         cursor.execute(EFFECTS, [run_id, [kind.KIND for kind in KINDS], run_id])
         if not (rows := cursor.fetchall()):
@@ -360,7 +371,8 @@ def effects_of(run_id: UUID) -> Effects:
 
 
 def to_undo(run_id: UUID) -> tuple[int, bool, frozenset[str]]:
-    """Return the journal's end, whether it registers undos, and the runs below and before it that do."""
+    """Return the journal's end, whether it registers undos, and children and continued runs that do.
+    The latter also count if their own children or continued runs do."""
     with connection.cursor() as cursor:
         cursor.execute(_TO_UNDO, [run_id, run_id, run_id, run_id])
         seq, has_own, roots = cursor.fetchone() or (0, False, [])
@@ -376,14 +388,15 @@ def tells_of_effects(run_id: UUID, *, since: int) -> tuple[int, bool]:
 
 
 def undo_of(run_id: UUID) -> list[Event]:
-    """Return the events about undoing: the plan, and the fate of each effect. Raises JournalBroken."""
+    """Return the events about undoing: the plan, and the outcome for each effect. Raises JournalBroken."""
     with connection.cursor() as cursor:
         cursor.execute(UNDOING, [run_id])
         return [checked(run_id, row)[1] for row in cursor.fetchall()]
 
 
 def taken_back(rows: Sequence[TupleRow], places: Collection[Place]) -> set[Place]:
-    """Return the effects that were or may have been undone, by TAKEN_BACK; all of a run with an untrusted event."""
+    """Return those of these effects that were or may have been undone, by the rows of TAKEN_BACK.
+    If an event can't be trusted, all effects of its run count as undone."""
     by_run: dict[str, Undoing | None] = {}
     for *row, run_id in rows:
         back = by_run.setdefault(str(run_id), Undoing())
@@ -410,7 +423,7 @@ def forked_of(run_id: UUID) -> RunForked | None:
 
 
 def origin_of(run_id: UUID) -> RunCarriedOn | None:
-    """Return the event with the run that this one continues, or None. Raises JournalBroken."""
+    """Return the event that names the run that this one continues, or None. Raises JournalBroken."""
     with connection.cursor() as cursor:
         cursor.execute(ORIGIN, [run_id])
         rows = cursor.fetchall()

@@ -1,4 +1,5 @@
-"""Sends nodes' progress messages to the database in the background; dropped ones leave a gap in the numbers."""
+"""Sends nodes' progress messages to the database in the background.
+Dropped messages leave a gap in the numbers."""
 
 from __future__ import annotations
 
@@ -22,14 +23,14 @@ from runs.journal.libpq import Pool
 
 log = logging.getLogger("runs.journal.telling")
 
-MAX_LINES = 500  # kept per run, and waiting here per run
-MAX_WAITING = 5000  # of all runs
+MAX_LINES = 500  # limit of stored messages per run, and of queued ones
+MAX_WAITING = 5000  # limit of queued messages of all runs
 EVERY_SECONDS = 0.3
 _KEEP = "SELECT runs_keep_told(%s, %s, %s, %s::jsonb, %s)"
 
 
 class Teller:
-    """Sends one worker's messages. `on_kept` is called with the run whose messages were stored."""
+    """Sends one worker's messages. `on_kept` is called with each run whose messages were stored."""
 
     def __init__(self, on_kept: Callable[[str], None] = lambda run_id: None) -> None:
         self.on_kept = on_kept
@@ -37,10 +38,10 @@ class Teller:
         self._count = 0
 
     def keep(self, run_id: str, lease: Lease, progress_message: ProgressMessage) -> None:
-        """Queue a message. Call from the loop's own thread."""
+        """Queue a message. Must be called from the loop's own thread."""
         lines, progress = self._waiting.setdefault((run_id, lease), (deque(maxlen=MAX_LINES), {}))
         if progress_message.is_progress:
-            progress[progress_message.place] = progress_message  # only the latest progress
+            progress[progress_message.place] = progress_message  # only the latest progress is kept
         elif self._count < MAX_WAITING:
             self._count += len(lines) < MAX_LINES
             lines.append(progress_message)  # beyond the limit the oldest are dropped, as in the database
@@ -52,7 +53,8 @@ class Teller:
             await self.send(pool)
 
     async def send(self, pool: Pool) -> None:
-        """Send queued messages. What the database doesn't accept now is dropped: no work depends on it."""
+        """Send queued messages.
+        Those that the database doesn't accept now are dropped, since no work depends on them."""
         waiting, self._waiting, self._count = self._waiting, {}, 0
         for (run_id, lease), (lines, progress) in waiting.items():
             try:

@@ -1,4 +1,4 @@
-"""The SQL with which waits are opened."""
+"""The SQL for opening waits."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _OPENING = "ROW(%s, %s, %s, %s, %s, %s, %s, %b)"
 
 
 def gate_statement(gate: GateOpening, wait: WaitSpec) -> tuple[str, list[Any]]:
-    """Return the statement that stores a gate. Raises LookupError if no app keeps gates."""
+    """Return the statement that stores a gate. Raises LookupError if no app provides gates."""
     if (open_gate := features.only(lambda each: each.open_gate)) is None:
         raise LookupError("no app provides approvals: add `approvals` to INSTALLED_APPS")
     return open_gate(gate, wait)
 
 
 def question_statements(wait: WaitSpec | None) -> list[tuple[str, list[Any]]]:
-    """Return the statements that accompany a question to people; a gate's own statement does this itself."""
+    """Return the statements that accompany a question to people. A gate's own statement includes them."""
     if wait is None or wait.kind != "input":
         return []
     return [(statement, [wait.detail["of"]]) for statement in features.parts_of_all(lambda each: each.on_question)]

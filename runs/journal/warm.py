@@ -1,4 +1,5 @@
-"""Warms up: a new backend's first call of a step function takes fifty times as long, as it compiles and plans."""
+"""Warms up connections.
+A new backend's first call of a step function takes fifty times as long, because it is compiled and planned."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from runs.journal.database_errors import HALTED
 
 log = logging.getLogger("runs.journal.warm")
 
-# An invisible run: claimed, driven a step and ended in a transaction that is rolled back. One round trip.
+# Claims a run, drives it one step and ends it, in a transaction that is rolled back, so the run is never visible. One
+# round trip.
 _REHEARSAL = """
 BEGIN;
 DO $$
@@ -49,18 +51,18 @@ ROLLBACK"""
 
 
 async def rehearse(link: psycopg.AsyncConnection[TupleRow]) -> None:
-    """Warm up a pool's new connection. If it fails, the connection is only slower at first."""
+    """Warm up a pool's new connection. If that fails, the connection is only slower at first."""
     try:
         await link.execute(_REHEARSAL)
     except psycopg.Error as error:
-        if error.sqlstate != HALTED:  # under a halt of everything it can't be
+        if error.sqlstate != HALTED:  # refused while everything is halted
             log.warning(log_messages.NOT_REHEARSED, first_line(error))
         if not link.closed:
             await link.rollback()
 
 
 def rehearse_pool(count: int) -> None:
-    """Warm up `count` connections of Django's pool, which has no hook for it, before the first request."""
+    """Warm up `count` connections of Django's pool, which has no hook for that, before the first request."""
     pool = connections["default"].pool  # type: ignore[attr-defined]
     try:
         pool.open()
@@ -72,7 +74,8 @@ def rehearse_pool(count: int) -> None:
 
 
 def load_and_freeze() -> None:
-    """Load what the first requests need, and exempt it from garbage collection, which would block all requests."""
+    """Load the modules that the first requests need, and exempt all objects from garbage collection.
+    Collections would block requests."""
     get_resolver().url_patterns  # noqa: B018  loads every page
     for agent in registry.agents():
         agent.fingerprint()

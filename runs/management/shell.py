@@ -14,8 +14,8 @@ from runs.journal import pooler
 
 
 def operator() -> Actor:
-    """Return the operating system's account as an operator; environment variables can't change it. Anyone with a
-    shell here may operate."""
+    """Return the operating system's account as an operator.
+    Environment variables can't change it. Anyone with a shell on the server may operate."""
     return command_actor(OPERATOR)
 
 
@@ -24,7 +24,8 @@ def command_actor(role: str = "") -> Actor:
 
 
 def refuse_what_does_not_fit() -> None:
-    """One line and exit code 2. While the database is away nobody can tell: then each process asks before it serves."""
+    """End with one line and exit code 2 if the database doesn't suit this process.
+    During an outage that is unknown; each process then checks before it serves."""
     try:
         refusal = pooler.refusal()
     except OperationalError:

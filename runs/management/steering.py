@@ -1,4 +1,5 @@
-"""`manage.py runs start|wait|show|tail|pause|resume|cancel|retry`: acts of a named account through the API's views."""
+"""`manage.py runs start|wait|show|tail|pause|resume|cancel|retry`: actions of a named account through the API's
+views."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def carried_out(verb: str, run: str, options: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines to print. Raises CommandError for a refusal, SystemExit with the code of a wait."""
+    """Carry out a verb, and yield the lines to print.
+    Raises CommandError for a refusal, SystemExit with the code of a wait."""
     caller = caller_of(options)
     if verb == "start":
         yield from _run_lines(_start(caller, run, options), options)
@@ -62,7 +64,7 @@ def carried_out(verb: str, run: str, options: Mapping[str, Any]) -> Iterator[str
 
 
 def _run_lines(run: Mapping[str, Any], options: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the run's lines, with the reason for its status."""
+    """Yield the lines that describe a run, with the reason for its status."""
     status = {} if options["json"] else {"reason": run["status"]["reason"], "why": run["status"]["sentence"]}
     yield from in_process.output_lines(
         {**run, **status}, options, (*_FIELDS, *(["erased_at"] if run["erased_at"] else []))
@@ -88,7 +90,7 @@ def _input(path: Path | None) -> Any:
 
 
 def _wait(caller: Caller, path: str, options: Mapping[str, Any]) -> tuple[Any, int]:
-    """Return the run and the exit code once it has ended, waits for a person, or time is up."""
+    """Return the run and the exit code once it has ended, waits for a person, or the time is up."""
     until = None if options["timeout"] is None else time.monotonic() + options["timeout"]
     while True:
         found = caller.get(path)
@@ -102,11 +104,11 @@ def _wait(caller: Caller, path: str, options: Mapping[str, Any]) -> tuple[Any, i
 
 
 def _tail(caller: Caller, path: str, options: Mapping[str, Any]) -> Iterator[str]:
-    """Yield events as they come, until the run has ended. Raises SystemExit when time is up."""
+    """Yield events as they come, until the run has ended. Raises SystemExit when the time is up."""
     until = None if options["timeout"] is None else time.monotonic() + options["timeout"]
     after = options["after"]
     while True:
-        is_over = caller.get(path)["state"] in ENDS  # before the events, so that the last ones aren't missed
+        is_over = caller.get(path)["state"] in ENDS  # read before the events, so that the last ones aren't missed
         while events := caller.get(f"{path}/events", after=after)["results"]:
             for each in events:
                 line = f"{each['seq']:6}  {each['at']}  {each['kind']}  {inert(each['data'])}"

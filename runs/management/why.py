@@ -1,4 +1,4 @@
-"""`manage.py runs why RUN`: why a run doesn't move, who must act, and what may be done."""
+"""`manage.py runs why RUN`: tells why a run doesn't progress, who must act, and which actions are possible."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from runs.queries.why import why
 
 
 def lines(run_id: UUID, _: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the answer in lines that do nothing to a terminal. Raises NotFound."""
+    """Yield the answer in lines without control characters. Raises NotFound."""
     found = why(read_facts(run_id), Reader(shell.operator(), frozenset({OPERATOR})))
     status, who = found.status, found.status.who
     whom = ", ".join(who.roles) if who.kind == "people" else who.kind
@@ -36,5 +36,5 @@ def lines(run_id: UUID, _: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _inert(text: str) -> str:
-    """Return the text with characters that don't print as numbers."""
+    """Return the text with unprintable characters escaped as numbers."""
     return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)

@@ -1,4 +1,4 @@
-"""Rows of cached reads."""
+"""Model of cached reads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ledger.chain import microseconds
 
 
 class CachedRead(models.Model):
-    """A cached answer. `code` covers the row, so that it can't be forged."""
+    """The cached answer of a read. `code` authenticates the row, so that it can't be forged."""
 
     key = models.BinaryField(primary_key=True, max_length=32, help_text="A keyed digest of tool, arguments and scope.")
     tool = models.TextField()
@@ -29,7 +29,7 @@ class CachedRead(models.Model):
         ]
 
     def coded(self) -> dict[str, Any]:
-        """Return all values that are relied on."""
+        """Return all values that `code` covers."""
         return coded(
             self.key,
             self.tool,
@@ -44,7 +44,7 @@ class CachedRead(models.Model):
 def coded(
     key: bytes | memoryview, tool: str, run_id: str, slot: str, at: int, expires_at: int, sealed: bytes | memoryview
 ) -> dict[str, Any]:
-    """Return the same from single values."""
+    """Return the values that `code` covers from the single values."""
     return {
         "key": bytes(key).hex(),
         "tool": tool,

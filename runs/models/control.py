@@ -1,4 +1,4 @@
-"""Rows of policy revisions."""
+"""Model of policy revisions."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from django.db import models
 
 from ledger.models import Coded, append_only
 
-# `ready_at` of runs that were put aside: a time that never comes, beyond every claim.
+# `ready_at` of runs that were put aside: a time in the far future, so that they are never claimed.
 NEVER = datetime(9000, 1, 1, tzinfo=UTC)
 
 
 class PolicyRevision(Coded):
-    """The policies in force from here on. The newest counts: intents judged by another one are refused
-    (runs/sql/policies.sql). `live` is their number, `policies` their digest. Append-only."""
+    """A revision of the policies in force.
+    Only the newest counts: intents judged by another one are refused (runs/sql/policies.sql). `live` is the number of
+    policies, `policies` their digest. Append-only."""
 
     revision = models.BigIntegerField(primary_key=True)
     live = models.IntegerField()

@@ -1,4 +1,4 @@
-"""Rows of processes that drive runs, their agent versions, and incidents of lost processes."""
+"""Models of the processes that drive runs, their agent versions, and incidents of lost processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ledger.protocol import PROTOCOL
 
 
 class AgentVersion(models.Model):
-    """The fingerprint under which an agent version was first used; a version never changes in place."""
+    """The fingerprint with which an agent version was first used. A version's code never changes in place."""
 
     graph_id = models.TextField(primary_key=True)
     fingerprint = models.TextField()
@@ -22,7 +22,8 @@ class AgentVersion(models.Model):
 
 
 class AgentCode(models.Model):
-    """The parts of a worker's code of an agent version, by fingerprint: to compare the code of old checkpoints."""
+    """The parts of an agent version's code as a worker loaded it, by fingerprint, for comparison with old
+    checkpoints."""
 
     id = models.BigAutoField(primary_key=True)
     graph_id = models.TextField()
@@ -35,7 +36,8 @@ class AgentCode(models.Model):
 
 
 class Served(models.Model):
-    """An agent version that a worker has loaded. Quarantined: its code is not the version's."""
+    """An agent version that a worker has loaded.
+    It is quarantined if the worker's code differs from the version's."""
 
     worker = models.UUIDField()
     graph_id = models.TextField()
@@ -63,7 +65,8 @@ def own_protocol() -> int:
 
 
 class Process(models.Model):
-    """One incarnation of a process. Pids are reused; pid and start time on one boot of one host aren't."""
+    """One incarnation of a process.
+    Pids are reused, but a pid with its start time, boot and host is unique."""
 
     id = models.UUIDField(primary_key=True)
     kind = models.TextField()
@@ -107,8 +110,9 @@ class Process(models.Model):
 
 
 class Incident(models.Model):
-    """A run was taken from its worker: cause, worker and state. Written once, with the event. The consequences (next
-    claim, next step, repeated calls) are in the journal after `seq`."""
+    """An incident in which a run was taken from its worker: cause, worker and state.
+    Written once, together with the event. The consequences (next claim, next step, repeated calls) are in the journal
+    after `seq`."""
 
     class Cause(models.TextChoices):
         PROOF = "proof"
@@ -155,27 +159,27 @@ class Incident(models.Model):
 
 
 class Sweep(models.Model):
-    """The time of the last sweep, in one row, for readiness."""
+    """The time of the last sweep, in a single row. /readyz reads it."""
 
     id = models.SmallIntegerField(primary_key=True)
     at = models.DateTimeField()
 
 
-# After these the worker may still be alive; its row is kept, since it may still be sending.
+# Causes that don't prove the worker dead. Its row is kept, since it may still be sending.
 WITHOUT_PROOF = (Incident.Cause.SUSPICION, Incident.Cause.HOST_GONE)
-# How long other rows are kept after their end.
+# Other rows are deleted after this time.
 KEPT = timedelta(days=7)
 
 
 class Listener(models.Model):
-    """A run is being watched, until then."""
+    """A person is watching the run live, until this time."""
 
     run_id = models.UUIDField(primary_key=True)
     until = models.DateTimeField(db_index=True)
 
 
 class Overheard(models.Model):
-    """The end of the answer so far to the model request at a slot."""
+    """The most recent part of a model's answer that is being received, by the request's slot."""
 
     id = models.BigAutoField(primary_key=True)
     run_id = models.UUIDField()

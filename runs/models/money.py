@@ -1,4 +1,4 @@
-"""Rows of models' prices and default budgets."""
+"""Models of the prices of AI models and of default budgets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ledger.models import append_only
 
 
 class Price(models.Model):
-    """A model's price per million tokens from a time on. A new price is a new row."""
+    """An AI model's price per million tokens, in force from a given time. A new price is a new row."""
 
     id = models.BigAutoField(primary_key=True)
     model = models.TextField()
@@ -32,7 +32,7 @@ class Price(models.Model):
 
 
 class BudgetDefault(models.Model):
-    """The default budget of runs by agent or tag; of several the tightest counts."""
+    """The default budget of runs of an agent or with a tag. If several apply, the tightest counts."""
 
     id = models.BigAutoField(primary_key=True)
     agent = models.TextField(blank=True, default="", help_text="Name, or name@version; empty: any agent.")

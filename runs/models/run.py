@@ -1,5 +1,6 @@
-"""Runs and their rows. Transitions are declared once, here; the database enforces them by a generated trigger
-(`legal_moves`). A transition only declares what is legal and which fields change: services save, journal and wake."""
+"""Runs and their rows.
+The legal state transitions are declared here, once; the database enforces them by a generated trigger (`legal_moves`).
+A transition only declares what is legal and which fields change: services save, journal and wake."""
 
 from __future__ import annotations
 
@@ -18,10 +19,11 @@ from ledger.contents import ContentJson, ContentText
 from ledger.models import Json, append_only
 from runs.engine.undo import UNDO_NODE
 
-# The default lifetime of a run, with waits, so that none is forgotten.
+# The default time limit of a run, waits included, so that no run stays forgotten.
 TIME_TO_LIVE = timedelta(days=90)
 TIMED = models.Q(time_up_at__isnull=False, ended_at__isnull=True)
-# The keys of a wait's detail that SQL finds waits by, and other metadata; the other keys hold content.
+# The keys of a wait's detail that are stored in the clear: SQL finds waits by them, or they are other metadata. The
+# other keys hold content.
 READABLE_DETAIL = frozenset(
     (
         *("agent", "approval_id", "attempt", "binds", "brought", "child", "limit", "name", "names", "of", "on_timeout"),
@@ -58,7 +60,8 @@ ACTIVE = [S.PENDING, S.RUNNING, *WAITING, S.COMPENSATING]
 
 
 class Run(models.Model):
-    """One execution of one agent version for one input. Changes on transitions only; steps change the ledger's Head."""
+    """One execution of one agent version for one input.
+    Rows change on transitions only; steps change the ledger's Head."""
 
     id = models.UUIDField(primary_key=True)
     agent = models.TextField()
@@ -126,7 +129,7 @@ class Run(models.Model):
     started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
     last_checkpoint_at = models.DateTimeField(null=True)
-    # When people are asked whether it may continue. Null: they are being asked, or it has no limit.
+    # When people are asked whether the run may continue. Null: they have been asked already, or it has no time limit.
     time_up_at = models.DateTimeField(null=True, db_default=Now() + TIME_TO_LIVE)
     erased_at = models.DateTimeField(null=True, help_text="Time when its content was erased; null: it was not.")
     end_seq = models.BigIntegerField(null=True, help_text="The event that holds the output or the error.")
@@ -141,27 +144,28 @@ class Run(models.Model):
 
     class Meta:
         constraints = [
-            # Whichever start, retry or admission: at most one run of a key is neither queued nor ended.
+            # At most one run of a key is neither queued nor ended, whether it got there by a start, a retry or its
+            # turn.
             models.UniqueConstraint(
                 fields=["agent", "business_key"],
                 condition=KEYED & models.Q(ended_at__isnull=True, is_queued=False),
                 name="runs_run_one_of_key",
             ),
-            # A run has one continuation.
+            # A run has at most one continuation.
             models.UniqueConstraint(
                 fields=["came_from"], condition=models.Q(came_from__isnull=False), name="runs_run_one_heir"
             ),
         ]
         indexes = [
             models.Index(*WANTED, condition=models.Q(ready_at__isnull=False), name="runs_run_wanted"),
-            # The same for begun runs, for workers that drain a version.
+            # The same index, limited to begun runs, for workers that drain a version.
             models.Index(*WANTED, condition=models.Q(ready_at__isnull=False) & BEGUN, name="runs_run_wanted_begun"),
-            # A version's runs that began or ended last, which judge a ramp.
+            # The runs of a version that began or ended most recently, by which a ramp is judged.
             models.Index(*JUDGED, condition=models.Q(started_at__isnull=False), name="runs_run_judged"),
-            # Migrated runs, which judge the version they began on.
+            # Migrated runs, by which the version they began on is judged.
             models.Index(*MOVED, condition=models.Q(started_at__isnull=False, generation__gt=0), name="runs_run_moved"),
             models.Index(fields=["time_up_at"], condition=TIMED, name="runs_run_time_up"),
-            # A key's runs that have not ended, in order of arrival.
+            # The runs of a key that have not ended, in order of arrival.
             models.Index(
                 fields=["agent", "business_key", "created_at", "id"],
                 condition=KEYED & models.Q(ended_at__isnull=True),
@@ -180,7 +184,7 @@ class Run(models.Model):
             models.Index(
                 fields=["parent", "-created_at"], condition=models.Q(parent__isnull=False), name="runs_run_children"
             ),
-            # Active children, which get a parent's pause, cancel and resume.
+            # Active children, to which a parent's pause, cancel and resume are passed on.
             models.Index(
                 fields=["parent", "id"],
                 condition=models.Q(parent__isnull=False, ended_at__isnull=True),
@@ -198,7 +202,7 @@ class Run(models.Model):
                 condition=models.Q(forked_from__isnull=False),
                 name="runs_run_forks",
             ),
-            # An account's runs by state, for its own list.
+            # An account's runs by state, for the list of its own runs.
             models.Index(
                 fields=["creator", "state", "-created_at", "-id"],
                 condition=models.Q(creator__isnull=False),
@@ -207,7 +211,7 @@ class Run(models.Model):
             models.Index(fields=["trace_id"], name="runs_run_by_trace"),
             models.Index(fields=["owner"], condition=models.Q(owner__isnull=False), name="runs_run_owned"),
             models.Index(fields=["-created_at", "-id"], name="runs_run_by_time"),
-            # Each list filter has an index in the list's order, so that a page reads only its own rows.
+            # Each list filter has an index in the list's order, so that a page reads only the rows it shows.
             models.Index(fields=["state", "-created_at", "-id"], name="runs_run_by_state_time"),
             models.Index(fields=["state", "agent", "-created_at", "-id"], name="runs_run_by_agent_time"),
             models.Index(fields=["state", "agent", "version", "-created_at", "-id"], name="runs_run_by_version_time"),
@@ -218,7 +222,7 @@ class Run(models.Model):
 
     @property
     def wants_driving(self) -> bool:
-        """Return whether it is in the pool, now or from `ready_at` on."""
+        """Return whether the run is in the pool of unclaimed runs, now or from `ready_at` on."""
         return self.owner is None and self.ready_at is not None
 
     @property
@@ -227,14 +231,15 @@ class Run(models.Model):
 
     @property
     def is_undoing(self) -> bool:
-        """Return whether it undoes, or has undone, its effects before ending (state `compensating` while active)."""
+        """Return whether the run undoes, or has undone, its effects before it ends (state `compensating` while
+        active)."""
         return self.node == UNDO_NODE
 
     @property
     def counts_from(self) -> datetime:
         return self.created_at if self.start_at is None else max(self.start_at, self.created_at)
 
-    # By a worker under its lease (functions in sql/ make these moves; declared here to be enforced).
+    # Transitions by a worker under its lease. Functions in sql/ make them; they are declared here to be enforced.
 
     @transition(state, source=S.PENDING, target=S.RUNNING)
     def begin(self) -> None: ...
@@ -257,7 +262,7 @@ class Run(models.Model):
     @transition(state, source=S.RUNNING, target=S.COMPENSATING)
     def compensate(self) -> None: ...
 
-    # By people and the outside.
+    # Transitions by people and other systems.
 
     @transition(state, source=WAITING, target=S.RUNNING)
     def wake(self) -> None: ...
@@ -300,8 +305,8 @@ def legal_moves() -> list[tuple[str, str]]:
     return sorted({(str(t.source), str(t.target)) for t in Run._meta.get_field("state").get_all_transitions(Run)})
 
 
-# The declaration is the only table: the database's trigger is generated from it, so that not even raw SQL makes an
-# illegal move.
+# This declaration is the only table of transitions: the database's trigger is generated from it, so that not even raw
+# SQL makes an illegal one.
 pgtrigger.register(
     pgtrigger.FSM(name="legal_moves_only", field="state", transitions=legal_moves()),
     pgtrigger.Trigger(
@@ -352,7 +357,7 @@ pgtrigger.register(
 
 
 class Wait(models.Model):
-    """Something that a run waits for. It is resolved once; the first resolution is final."""
+    """A condition that a run waits for. It is resolved once; the first resolution is final."""
 
     class Kind(models.TextChoices):
         APPROVAL = "approval"
@@ -387,7 +392,7 @@ class Wait(models.Model):
     resolved_at = models.DateTimeField(null=True)
     grant_hash = models.TextField(null=True)
     grant_expires_at = models.DateTimeField(null=True)
-    # When a grant or a callback (also a late one) was used: neither is used twice.
+    # When a grant or a callback (also a late one) was used. Neither may be used twice.
     consumed_at = models.DateTimeField(null=True)
     consumed_by = models.TextField(null=True, help_text="The slot of the call that used the approval.")
     consumed_attempt = models.SmallIntegerField(null=True, help_text="The attempt that used it last.")
@@ -403,7 +408,7 @@ class Wait(models.Model):
                 name="runs_wait_due",
             ),
             models.Index(fields=["run"], condition=models.Q(resolved_at__isnull=True), name="runs_wait_open"),
-            # Requests to people, for lists and their counts.
+            # Requests to people, for lists and counts.
             models.Index(
                 fields=["opened_at", "id"],
                 condition=models.Q(resolved_at__isnull=True, kind__in=["reconcile", "operator", "budget"]),
@@ -429,7 +434,7 @@ class Wait(models.Model):
                 condition=models.Q(resolved_at__isnull=True, kind="pool"),
                 name="runs_wait_for_pool",
             ),
-            # Waits for a permit, or for a breaker to close.
+            # Waits for a permit, or for a circuit breaker to close.
             models.Index(
                 KT("detail__limit"),
                 "deadline",
@@ -460,8 +465,9 @@ class Signal(models.Model):
 
 
 class RunTag(models.Model):
-    """A tag of a run: its own, or inherited from its parent or predecessor. A tag with a value has rows for its name
-    and for `name:value`. The run's time is in each row, for the order of lists."""
+    """A tag of a run: its own, or inherited from its parent or predecessor.
+    A tag with a value has one row for its name and one for `name:value`. Each row repeats the run's time, for the order
+    of lists."""
 
     pk = models.CompositePrimaryKey("run_id", "tag")
     run_id = models.UUIDField()
@@ -473,7 +479,7 @@ class RunTag(models.Model):
 
 
 class Checkpoint(models.Model):
-    """A snapshot at a consistent cut: state is plain data, no call is in flight."""
+    """A snapshot of a run at a moment when no call is in flight. The state is plain data."""
 
     pk = models.CompositePrimaryKey("run_id", "seq")
     run_id = models.UUIDField()
@@ -492,8 +498,8 @@ class Checkpoint(models.Model):
 
 
 class IdempotencyRecord(models.Model):
-    """The answer to a request with an Idempotency-Key; commits with the request's effects, and is kept until contrib
-    apps remove it, if any does."""
+    """The answer to a request with an Idempotency-Key.
+    It is committed with the request's effects, and kept until a contrib app removes it."""
 
     id = models.BigAutoField(primary_key=True)
     principal = models.TextField()
@@ -505,12 +511,13 @@ class IdempotencyRecord(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["principal", "key"], name="runs_idempotency_once")]
-        # Rows are in the order of their time, so that the answers about a run are found among the later ones.
+        # Rows are stored in the order of time, so the answers about a run are found by scanning only the rows since its
+        # start.
         indexes = [BrinIndex(fields=["created_at"], name="runs_idempotency_by_time")]
 
 
 class Message(models.Model):
-    """A request sent to a run. Request and answer are in the events."""
+    """A request sent to a run. Its content and its answer are in the events."""
 
     class Outcome(models.TextChoices):
         WAITING = "", "waiting"
@@ -540,7 +547,8 @@ class Message(models.Model):
 
 
 class Telling(models.Model):
-    """A run's progress and log counts. `seen` is how many lines each branch of the visit has logged."""
+    """A run's progress, and counts of its log lines.
+    `seen` is the number of lines that each branch of the visit has logged."""
 
     run_id = models.UUIDField(primary_key=True)
     lines = models.IntegerField(help_text="Number of stored lines.")

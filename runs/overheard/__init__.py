@@ -1,2 +1,3 @@
-"""Live model output: shown while a page is open, never journaled or relied on, gone with the worker. Workers use
-`texts`; pages use `reading` and `ears`."""
+"""Live model output.
+It is shown while a page is open, never journaled or relied on, and lost with the worker. Workers use `texts`; pages use
+`reading` and `ears`."""

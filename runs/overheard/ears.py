@@ -1,5 +1,6 @@
-"""The web process's side: one look at the table for all pages that are open, some times a second, and none where there
-are none. Only a table, no notifications: those end with a pooler, and are too short for a text."""
+"""The web process's side of live output.
+It queries the table for all open pages a few times a second, and not at all without open pages. A table is used because
+notifications don't pass through a pooler and are too short for texts."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ InThread = Callable[..., Awaitable[Any]]
 
 
 class Ear:
-    """One page's: the newest that its run's models say, whatever it missed before."""
+    """One page's subscription.
+    It gets the newest output of its run's models; what it missed before doesn't matter."""
 
     def __init__(self) -> None:
         self._now: list[LiveOutput] = []
@@ -38,7 +40,8 @@ class Ear:
 
 
 class LiveSubscriptions:
-    """All pages of this process. `in_thread` queries the database outside the event loop."""
+    """The subscriptions of all pages of this process.
+    `in_thread` queries the database outside the event loop."""
 
     def __init__(self, in_thread: InThread) -> None:
         self._in_thread = in_thread
@@ -66,7 +69,7 @@ class LiveSubscriptions:
             try:
                 await self._once()
             except Error:
-                await asyncio.sleep(TROUBLE_SECONDS)  # the pages say themselves that the database is away
+                await asyncio.sleep(TROUBLE_SECONDS)  # the pages show by themselves that the database is unreachable
             await asyncio.sleep(EVERY_SECONDS)
 
     async def _once(self) -> None:

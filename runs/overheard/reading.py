@@ -14,9 +14,9 @@ from ledger.api.present import masked
 from ledger.contents import readable_text
 from ledger.web.pressure import optionally
 
-LISTENED_SECONDS = 30  # from the last look
-STALE_SECONDS = 30  # a text that has not grown for so long is of a worker that is gone
-# Rows that nobody needs any more go with it, but for those that someone else is at: so no two of these deadlock.
+LISTENED_SECONDS = 30  # after the last request by a page
+STALE_SECONDS = 30  # a text that hasn't grown for this long belongs to a worker that is gone
+# Deletes rows that are no longer needed too, except those that others have locked, so that two of these can't deadlock.
 _LISTEN = """
 WITH gone AS (DELETE FROM runs_overheard WHERE id IN (
          SELECT id FROM runs_overheard WHERE at < clock_timestamp() - make_interval(secs => %(stale)s)
@@ -43,7 +43,7 @@ ORDER BY o.run_id, o.slot
 
 @dataclass(frozen=True, slots=True)
 class LiveOutput:
-    """The answer so far of the request at a slot: the end of its `characters`."""
+    """The answer so far to the request at a slot: the end of its `characters`."""
 
     slot: str
     text: str
@@ -52,15 +52,15 @@ class LiveOutput:
 
 
 def listen(runs: Iterable[UUID]) -> None:
-    """Let workers write down what the models of these runs say, for half a minute from now. Where the database takes no
-    writes they don't, and what is there can still be read."""
+    """Make workers store what the models of these runs write, for half a minute from now.
+    While the database takes no writes this has no effect, but texts that are stored can still be read."""
     given: dict[str, Any] = {"runs": list(runs), "listened": LISTENED_SECONDS, "stale": STALE_SECONDS}
     with connection.cursor() as cursor:
         optionally(lambda: cursor.execute(_LISTEN, given))
 
 
 def live_output_of(runs: Iterable[UUID]) -> dict[UUID, list[LiveOutput]]:
-    """Return the live output of these runs; runs without any are left out."""
+    """Return the live output of these runs. Runs without any are left out."""
     found: dict[UUID, list[LiveOutput]] = {}
     with connection.cursor() as cursor:
         cursor.execute(_READ, {"runs": list(runs), "stale": STALE_SECONDS})

@@ -1,6 +1,6 @@
-"""The worker's side of live output: sends the text of each subscribed model request a few times a second, apart from
-the steps. Without a subscriber a request costs one look at an empty table; text that the database refuses is
-dropped."""
+"""The worker's side of live output.
+It sends the text of each subscribed model request a few times a second, separately from the steps. Without a
+subscriber, a request costs one query of an empty table. Text that the database refuses is dropped."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from runs.journal.libpq import Pool
 log = logging.getLogger("runs.overheard.texts")
 
 EVERY_SECONDS = 0.3
-LOOK_SECONDS = 0.25  # no request waits longer to learn whether someone listens
-MAX_CHARACTERS = 6000  # the end of a longer text
-MAX_TEXTS = 200  # of one worker at a time
-# Said whole a moment before it is on record: shown until then.
+LOOK_SECONDS = 0.25  # limit of a request's delay for finding out whether there are subscribers
+MAX_CHARACTERS = 6000  # only the end of a longer text is sent
+MAX_TEXTS = 200  # limit per worker at the same time
+# A finished text is shown for a moment longer, until the answer is on record.
 LINGER_SECONDS = 2.0
 _IS_HEARD = "SELECT 1 FROM runs_listener WHERE run_id = %s AND until > clock_timestamp()"
-# Only while someone listens, and only by the worker that has the run.
+# Stored only while there are subscribers, and only by the worker that has the run.
 _TELL = """
 INSERT INTO runs_overheard (run_id, slot, attempt, epoch, text, characters, at)
 SELECT %(run)s, %(slot)s, %(attempt)s, %(epoch)s, %(text)s, %(characters)s, clock_timestamp()
@@ -43,7 +43,7 @@ _FORGET = "DELETE FROM runs_overheard WHERE run_id = %s AND slot = %s AND epoch 
 
 
 class Text:
-    """The answer so far of one request."""
+    """The answer so far to one request."""
 
     def __init__(self, run_id: str, lease: Lease, slot: str, attempt: int) -> None:
         self.run_id, self.lease, self.slot, self.attempt = run_id, lease, slot, attempt
@@ -58,7 +58,7 @@ class Text:
 
 
 class Texts:
-    """One worker's."""
+    """The texts of one worker."""
 
     def __init__(self) -> None:
         self._texts: list[Text] = []
@@ -68,7 +68,7 @@ class Texts:
     async def overhear(
         self, run_id: str, lease: Lease, slot: str, attempt: int
     ) -> AsyncIterator[Callable[[str], None] | None]:
-        """While a request is under way: what takes its text, or None where nobody listens."""
+        """Yield a function that takes the request's text while it is in progress, or None without subscribers."""
         if len(self._texts) >= MAX_TEXTS or not await self._is_heard(run_id):
             yield None
             return
@@ -80,7 +80,7 @@ class Texts:
             text.over_at = time.monotonic() + LINGER_SECONDS
 
     async def serve(self, pool: Pool) -> None:
-        """Send, forever."""
+        """Send texts forever."""
         self._pool = pool
         while True:
             await asyncio.sleep(EVERY_SECONDS)
@@ -88,7 +88,7 @@ class Texts:
                 await self.send(pool)
 
     async def send(self, pool: Pool) -> None:
-        """Send what has grown; take away what is over."""
+        """Send texts that have grown, and delete those that are over."""
         over = [text for text in self._texts if text.over_at is not None and text.over_at <= time.monotonic()]
         grown = [text for text in self._texts if text.has_grown]
         self._texts = [text for text in self._texts if text not in over]

@@ -1,4 +1,4 @@
-"""Available actions on a run, and refusals, by the services' own rules and texts."""
+"""The available actions on a run and the reasons for refusals, by the services' own rules and texts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from runs.services.undo import effects_to_decide
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """The actor who asks, and the roles they hold."""
+    """The actor who wants to act, and the roles they hold."""
 
     by: Actor
     held: frozenset[str]
@@ -83,7 +83,8 @@ class Offer(Shape):
 
 
 def offer(act: str, path: str, body: type[BaseModel], *required: str, subject: str = "", role: str = "") -> Offer:
-    """Return an allowed action. `required` fields must be sent and not be empty, though their schema has a default."""
+    """Return an allowed action.
+    `required` fields must be sent and not be empty, even if their schema has a default."""
     schema, no = schema_of(body, *required), {"code": "", "why_not": ""}
     return Offer(act=act, subject=subject, allowed=True, role=role, method="POST", path=path, body=schema, **no)
 
@@ -122,7 +123,8 @@ def steering(facts: RunFacts, reader: Reader, steering_authority: SteeringAuthor
 def _on_run(
     act: str, facts: RunFacts, steering_authority: SteeringAuthority, reader: Reader, *, is_full: bool = False
 ) -> Offer:
-    """Return an action; a cancel in full requires a choice about effects if there are any to undo."""
+    """Return an action on the run.
+    For a cancel, `is_full` requires a choice about effects if there are any to undo."""
     path, body = f"/api/v1/runs/{facts.run.pk}/{act}", _BODIES.get(act, SteerRunBody)
     role = steering_authority.role(act, reader.held, reader.by.person)
     if role is None:
@@ -142,7 +144,7 @@ def _on_run(
 
 
 def _refusal(act: str, facts: RunFacts) -> DurableAgentsError | None:
-    """Return the refusal by the run's state, and for resuming also by related runs."""
+    """Return why the run's state refuses the action; for a resume, also because of related runs."""
     run = facts.run
     if facts.head is None:
         return RecordDamaged(run.pk, "its head")
@@ -162,7 +164,7 @@ def _refusal(act: str, facts: RunFacts) -> DurableAgentsError | None:
 
 
 def due_first(waits: Iterable[Wait], most: int) -> list[Wait]:
-    """Return the first waits by deadline, those without one last."""
+    """Return the first waits, ordered by deadline, with those without a deadline last."""
     return sorted(waits, key=lambda wait: (wait.deadline is None, wait.deadline or wait.opened_at, wait.pk))[:most]
 
 

@@ -1,4 +1,4 @@
-"""A run's agent code, if this process has it; runs may outlive their code."""
+"""A run's agent code, if this process has it. Runs may outlive their code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def agent_here(graph_id: str) -> Agent | None:
 
 
 def is_known_agent(name: str) -> bool:
-    """Return whether a run, a version or a registered agent has the name."""
+    """Return whether a run, a version or a registered agent has this name."""
     is_here = any(each.name == name for each in registry.agents())
     versions = AgentVersion.objects.filter(graph_id__startswith=f"{name}@")
     return is_here or Run.objects.filter(agent=name).exists() or versions.exists()

@@ -8,7 +8,7 @@ from runs.engine.undo import UNDO_NODE
 from runs.models import ENDED, Run, Wait
 from runs.services.allowed import UNDONE
 
-# The wait to show when a run has several, most urgent for people first.
+# The order in which a wait is chosen if a run has several: the most urgent for people first.
 URGENCY = [
     Wait.Kind.RECONCILE,
     Wait.Kind.OPERATOR,
@@ -25,7 +25,7 @@ URGENCY = [
 
 
 def stood_at(run: Run) -> str:
-    """Return the agent's node that a run is at; "" for a run that is undoing or has undone its effects."""
+    """Return the agent's node at which a run is; "" for a run that is undoing or has undone its effects."""
     return "" if run.node == UNDO_NODE else run.node or ""
 
 
@@ -43,7 +43,7 @@ def main_wait(waits: Sequence[Wait]) -> Wait | None:
 
 
 def detail_text(wait: Wait | None, *names: str) -> str:
-    """Return a detail's first nonempty text under these names, or ""; its content is never guaranteed."""
+    """Return the first nonempty text in a detail under these names, or "". A detail may contain anything."""
     detail = wait.detail if wait is not None and isinstance(wait.detail, dict) else {}
     return next((value for name in names if isinstance(value := detail.get(name), str) and value.strip()), "")
 
@@ -54,6 +54,6 @@ def name_of(wait: Wait | None) -> str:
 
 
 def case_of(waits: Iterable[Wait]) -> str | None:
-    """Return the slot of the call whose outcome a person has to settle now."""
+    """Return the slot of the call whose outcome a person must settle now."""
     wait = main_wait(list(waits))
     return wait.slot if wait is not None and wait.kind == Wait.Kind.RECONCILE else None

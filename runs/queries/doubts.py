@@ -33,7 +33,7 @@ from runs.services.settling.senders import name_of
 
 log = logging.getLogger("runs.queries.doubts")
 MAX_LINKED = 2000
-SECONDS = 0.5  # for the author's function
+SECONDS = 0.5  # an argument of the author's function
 _NAME = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)*[a-z](?:[a-z0-9-]*[a-z0-9])?", re.IGNORECASE)
 
 
@@ -46,7 +46,7 @@ class Link:
 
 
 def link_of(run: Run, wait: Wait) -> Link | None:
-    """Return the link to a wait's call; None if its tool is missing or gives no valid web address."""
+    """Return the link to a wait's call; None if its tool is missing or doesn't return a valid web address."""
     tool = tool_here(run, name_of(wait))
     if tool is None or tool.link is None:
         return None
@@ -56,13 +56,13 @@ def link_of(run: Run, wait: Wait) -> Link | None:
         args = tool.input.model_validate(payload_of(intent)["arguments"])
         return read(in_time(f"link of {tool.name}", partial(tool.link, args), SECONDS))
     except (JournalBroken, DurableAgentsError, StopIteration, KeyError, ValueError) as error:
-        # Whatever the author's code does, the page is shown without it.
+        # Errors in the author's code must not keep the page from being shown.
         log.warning("run %s: no link to a call of %s: %s", run.pk, tool.name, describe_error(error, 200))
     return None
 
 
 def read(given: object) -> Link | None:
-    """Return a web address that leads to the host it shows; None for anything else."""
+    """Return a web address that leads to the host that it shows; None for any other text."""
     if not isinstance(given, str) or not 0 < len(given) <= MAX_LINKED:
         return None
     if any(character.isspace() or not character.isprintable() for character in given) or "\\" in given:
@@ -78,7 +78,7 @@ def read(given: object) -> Link | None:
 
 
 def _is_plain(host: str) -> bool:
-    """Return whether the host is plain ASCII or a full IP address, so that browsers don't change it."""
+    """Return whether the host is plain ASCII or a complete IP address, so that browsers don't change it."""
     if _NAME.fullmatch(host):
         return True
     try:
@@ -88,8 +88,8 @@ def _is_plain(host: str) -> bool:
 
 
 MAX_SIMILAR = 20
-LOOKED_AT = 500  # settled calls of the tool that are read, of all agents
-# The newest verdicts by people in this agent's runs that the reader may see, with the event that has the reason.
+LOOKED_AT = 500  # limit of settled calls of the tool that are read, among all agents
+# The newest verdicts by people in those runs of this agent that the reader may see, with the event that has the reason.
 _SIMILAR = """
     WITH newest AS MATERIALIZED (
         SELECT run_id, slot, attempt, seq, digest, actor, at, id FROM ledger_ledgerentry

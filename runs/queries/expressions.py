@@ -25,7 +25,7 @@ _TOKEN = re.compile(
 
 
 class Misread(ValueError):
-    """Not a valid expression. `at` counts characters from 1; `fix` says what would be right."""
+    """Not a valid expression. `at` is the position, from 1; `fix` says what would be valid."""
 
     def __init__(self, at: int, problem: str, fix: str) -> None:
         super().__init__(problem)
@@ -58,14 +58,14 @@ class Not(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Both(Generic[T]):
-    """All of these."""
+    """All of these conditions must hold."""
 
     parts: tuple[T, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Either(Generic[T]):
-    """Any of these."""
+    """At least one of these conditions must hold."""
 
     parts: tuple[T, ...]
 
@@ -108,7 +108,7 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 class _Reader:
-    """Goes through the tokens once."""
+    """Reads the tokens from first to last."""
 
     def __init__(self, tokens: list[_Token]) -> None:
         self._tokens, self._place, self._looks = tokens, 0, 0
@@ -130,7 +130,7 @@ class _Reader:
         return self._tokens[self._place - 1]
 
     def _is(self, text: str) -> bool:
-        """Take this word or sign if it comes next; return whether it did."""
+        """Consume this word or sign if it comes next. Returns whether it did."""
         token = self._next
         is_it = token.kind in ("word", "sign") and (token.text.lower() if token.kind == "word" else token.text) == text
         self._place += is_it

@@ -1,4 +1,4 @@
-"""A run's relatives: its parent, its children, and which of them need a person."""
+"""A run's parent and children, and which of the children need a person."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from runs.queries.display import URGENCY
 from runs.queries.halts import halted
 from runs.services import related_runs
 
-# The need of a stopped run is the kind of its wait, or this.
+# The need of a paused run. Other stopped runs have the kind of their wait.
 RESUME = "resume"
 _STATES = """(
     SELECT jsonb_object_agg(state, n) FROM (
         SELECT state, count(*) AS n FROM runs_run WHERE parent = ledger_head.run_id GROUP BY state) AS children)"""
-# The child that a wait is for, as its newest continuation, and the first run at or below it that is stopped for a
-# person, since a run that waits for its child is stopped where that is. A wait's detail may be anything, so only ids of
-# this run's children count; damaged rows may form a cycle, hence the limit.
+# The child of a wait, as its newest continuation, and the first run at or below it that is stopped for a person: a run
+# that waits for its child is stopped where the child is. A wait's detail may contain anything, so only ids of this
+# run's children count. Damaged rows may form a cycle, so the depth is limited.
 _CHILD = """(
     WITH RECURSIVE below AS (
         SELECT id, state, 0 AS level FROM runs_run AS child
@@ -51,8 +51,8 @@ _CHILD = """(
     FROM below AS top WHERE top.level = 0)"""
 
 
-# A run, its parent, and some children, newest first: those stopped for a person, then active ones, then ended ones, of
-# which no more are read than shown.
+# A run, its parent, and some children, newest first: those stopped for a person, then active ones, then ended ones. No
+# more ended ones are read than are shown.
 _AROUND = """
     SELECT %s::uuid UNION ALL SELECT parent FROM runs_run WHERE id = %s UNION ALL (
         SELECT id FROM (
@@ -68,7 +68,7 @@ _RANK = {State.WAITING_HUMAN: 0, State.PAUSED: 1, **dict.fromkeys(ENDED, 3)}
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """A run with its parent and children, each with `begun_again_as`, the newest active fork of it."""
+    """A run with its parent and children. Each has `begun_again_as`, its newest active fork."""
 
     run: Run
     parent: Run | None
@@ -114,7 +114,7 @@ class ChildRow(Shape):
 
 _TOLD_DETAIL = "(SELECT to_jsonb(t) - 'seen' FROM runs_telling t WHERE t.run_id = ledger_head.run_id)"
 _DRIVABLE = f"(SELECT to_jsonb(runs_drivable({FRESH_SECONDS})))"
-# The last event's content, if it is a release.
+# The content of the last event, if it released the run.
 _RELEASED = (
     f"(SELECT e.clear FROM ledger_event e WHERE e.run_id = ledger_head.run_id AND e.seq = ledger_head.seq "
     f"AND e.kind = '{RunReleased.KIND}')"
@@ -136,7 +136,8 @@ def heads(run_ids: Collection[UUID]) -> dict[UUID, Head]:
 
 
 def status_heads(run_ids: Collection[UUID]) -> QuerySet[Head]:
-    """Return heads annotated for a status: served versions (`drivable`), halt, and the last release (`released`)."""
+    """Return heads annotated for a status.
+    The annotations are served versions (`drivable`), halt, and the last release (`released`)."""
     return Head.objects.filter(run_id__in=run_ids).annotate(
         drivable=RawSQL(_DRIVABLE, (), output_field=JSONField()),
         halted=halted(),
@@ -145,7 +146,7 @@ def status_heads(run_ids: Collection[UUID]) -> QuerySet[Head]:
 
 
 def states(head: Head | None) -> dict[str, int]:
-    """Return how many children are in each state, from a head of `heads`; {} for other heads."""
+    """Return the number of children in each state, from a head of `heads`; {} for other heads."""
     counted: dict[str, int] | None = getattr(head, "children", None)
     return dict(counted or {})
 
@@ -155,7 +156,8 @@ def living(head: Head | None) -> int:
 
 
 def open_waits(run_ids: Iterable[UUID]) -> dict[UUID, list[Wait]]:
-    """Return each run's open waits, oldest first, as the viewer may read them, with their children (`child_of`)."""
+    """Return each run's open waits, oldest first, with their children (`child_of`).
+    Payloads that the viewer may not read are left out."""
     details = RawSQL(_CHILD, (), output_field=JSONField())
     found: dict[UUID, list[Wait]] = {}
     rows = Wait.objects.filter(run_id__in=list(run_ids), resolved_at__isnull=True)
@@ -170,7 +172,7 @@ def open_waits(run_ids: Iterable[UUID]) -> dict[UUID, list[Wait]]:
 
 
 def child_of(wait: Wait) -> ChildRow | None:
-    """Return the child of a wait from `open_waits`; None if there is none or its row doesn't say."""
+    """Return the child of a wait from `open_waits`; None if there is none, or the row doesn't name one."""
     found: dict[str, Any] | None = getattr(wait, "child", None)
     if not found:
         return None
@@ -179,7 +181,7 @@ def child_of(wait: Wait) -> ChildRow | None:
 
 
 def _need(stopped: str | None, kinds: list[str]) -> str:
-    """Return the most urgent need; "resume" for a run that is paused for another reason than its budget."""
+    """Return the most urgent need; "resume" for a run that is paused for a reason other than its budget."""
     if stopped == State.PAUSED:
         return Wait.Kind.BUDGET.value if Wait.Kind.BUDGET in kinds else RESUME
     return next((kind.value for kind in URGENCY if kind in kinds), "") if stopped else ""

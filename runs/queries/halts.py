@@ -1,4 +1,4 @@
-"""The halt of a run, as its readers see it. Halts themselves belong to an app (runs/sql/hooks.sql)."""
+"""The halt of a run, as its readers see it. An app stores the halts themselves (runs/sql/hooks.sql)."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class Halted(Shape):
 
 
 def scope_name(kind: str, scope: str, key: str) -> str:
-    """Return what a halt covers, in words."""
+    """Return a text for what a halt covers."""
     if scope == "all":
         return f"the whole installation ({key})" if key else "the whole installation"
     return f"new starts of {scope} {key}" if kind == "starts" else f"{scope} {key}"
 
 
 def halted() -> RawSQL:
-    """Return the annotation of heads from which `halt_of` reads."""
+    """Return the annotation of heads that `halt_of` reads."""
     return RawSQL("runs_halt_of(ledger_head.run_id)", (), output_field=JSONField())
 
 
@@ -56,5 +56,5 @@ def halt_from_json(fields: Mapping[str, Any] | None) -> Halted | None:
 
 
 def is_put_aside(run: Run) -> bool:
-    """Return whether a run waits for the end of a halt, hidden from claims."""
+    """Return whether a run was put aside, hidden from claims, until a halt ends."""
     return run.owner is None and run.ready_at == NEVER

@@ -1,4 +1,5 @@
-"""The manifest of an agent version: recorded, recomputed, secret and external data, from its declarations."""
+"""The manifest of an agent version: which data are recorded, recomputed, secret or external.
+It is made from declarations."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ class FactRow(Shape):
 
 
 class ManifestRow(Shape):
-    """The parts of a version that are recorded, recomputed, secret, or external."""
+    """What of a version is recorded, recomputed, secret, or external."""
 
     persisted: list[FactRow] = Field(description="Parts that are recorded.")
     recomputed: list[FactRow] = Field(description="Parts that are computed again on replay.")

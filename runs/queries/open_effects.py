@@ -1,4 +1,4 @@
-"""Calls without a known outcome, over the runs that a viewer may see and that have not ended."""
+"""Calls without a known outcome in runs that have not ended and that the viewer may see."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from runs import seen
 Status = Literal["pending", "accepted", "unknown"]
 STATUSES: tuple[Status, ...] = ("pending", "accepted", "unknown")
 _COLUMNS = ("id", "run", "agent", "slot", "attempt", "tool", "replay_class", "sent_at", "wait", "status")
-# Only a run that is driven, that wants to be or was paused in between, or that waits for such a call can have one.
+# Only these runs can have such a call: driven or ready ones, those paused in between, and those that wait for one.
 _OPEN = """
     WITH candidate AS MATERIALIZED (
         SELECT run_id AS id FROM runs_wait WHERE resolved_at IS NULL
@@ -47,7 +47,7 @@ _OPEN = """
 
 
 class OpenEffectRow(Shape):
-    """A call that was or may have been sent, and whose outcome is not known."""
+    """A call that was sent, or may have been, and whose outcome is unknown."""
 
     id: int = Field(description="Number of the intent in the ledger.")
     run: RunId
@@ -66,7 +66,7 @@ class OpenEffectRow(Shape):
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Empty ones match everything. `agent` is a name, or name@version."""
+    """Filters of the list. Empty ones match everything. `agent` is a name, or name@version."""
 
     tool: str = ""
     agent: str = ""

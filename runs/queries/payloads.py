@@ -1,4 +1,5 @@
-"""Access to what a run asks people; `Viewer.reads` and `runs/seen.py` decide about other payloads."""
+"""Access to the questions that a run asks people.
+`Viewer.reads` and `runs/seen.py` decide about other payloads."""
 
 from __future__ import annotations
 
@@ -22,19 +23,21 @@ _OF_KIND: dict[str, tuple[str, ...]] = {
 
 
 def is_asked(name: str, who: Viewer | None = None) -> bool:
-    """Return whether a viewer is asked through this queue or role, or stands in for it; then they may read it."""
+    """Return whether a viewer may answer at this queue or role, also as a deputy.
+    If so, they may read the question."""
     who = who or viewer()
     in_stead = any(one.queue == name for one in stand_ins(who.held))
     return who.reads_all or in_stead or QUEUES.get(name, name) in who.held
 
 
 def reads_wait(wait: Wait, *, is_read: bool, who: Viewer | None = None) -> bool:
-    """Return whether a viewer may read a wait's detail. `is_read`: they read the run's payloads."""
+    """Return whether a viewer may read a wait's detail.
+    `is_read` means that they may read the run's payloads."""
     return is_read or (wait.kind in _ASKING and any(is_asked(each, who) for each in put_to(wait)))
 
 
 def without_hidden_payload(wait: Wait, *, is_read: bool) -> Wait:
-    """Return the wait without the payload the viewer may not read; it must not be saved."""
+    """Return the wait without the payload if the viewer may not read it. Such a wait must not be saved."""
     if isinstance(wait.detail, dict) and not reads_wait(wait, is_read=is_read):
         wait.detail = without_payload(wait)
     return wait

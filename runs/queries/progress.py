@@ -1,4 +1,4 @@
-"""A run's reported progress, log lines, journal size, and place in its key's queue."""
+"""A run's reported progress, log lines and journal size, and its place in the queue of its key."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def is_behind(run: Run) -> bool:
 
 
 def active_runs_of_keys(runs: Iterable[Run]) -> dict[UUID, UUID]:
-    """Return the key's active run for queued runs, in at most one query; none between an end and a turn."""
+    """Return, for queued runs, the active run of their key, in at most one query.
+    There is none between an end and the next run's start."""
     queued = [run for run in runs if is_behind(run)]
     if not queued:
         return {}
@@ -124,7 +125,7 @@ def last_lines(run_id: UUID, most: int, *, before: int | None = None, level: str
 
 
 def masked_text(line: LogLine) -> str:
-    """Return a line's text, masked."""
+    """Return a line's text with secrets masked."""
     return str(masked(line.text))
 
 

@@ -23,13 +23,14 @@ from runs.services.settling.agreeing import Heard, Proposal, heard
 
 @dataclass(eq=False)
 class Related:
-    """Further facts of some runs. Each is read for all of them at once, when it is first needed."""
+    """Further facts about several runs.
+    Each kind is read for all of them together when it is first needed."""
 
     facts: Sequence[RunFacts] = ()
 
     @cached_property
     def ahead(self) -> dict[UUID, UUID]:
-        """Return the runs that these are queued behind, as far as the viewer may see them."""
+        """Return, for queued runs, the run ahead of each, if the viewer may see it."""
         found = progress.active_runs_of_keys(each.run for each in self.facts)
         known = seen.among(found.values())
         return {run_id: other for run_id, other in found.items() if other in known}
@@ -44,7 +45,7 @@ class Related:
 
     @cached_property
     def is_for_two(self) -> bool:
-        """Return whether two people settle unknown outcomes."""
+        """Return whether two people must settle unknown outcomes."""
         return agreeing.is_for_two()
 
     @cached_property
@@ -53,7 +54,8 @@ class Related:
 
     @cached_property
     def proposals(self) -> dict[UUID, Proposal]:
-        """Return, by wait, the first verdicts that a second person may confirm; one check for each who gave some."""
+        """Return, by wait, the first verdicts that a second person may confirm.
+        Each proposer's role is checked once."""
         given = {
             pk: proposal for pk, each in self.heard.items() if (proposal := each.said) is not None and proposal.is_open
         }
@@ -66,8 +68,8 @@ class Related:
 
 @dataclass(frozen=True, eq=False)
 class RunFacts:
-    """A run with its head (None: missing, so nothing can be done to it), its open waits, and the versions that living
-    workers serve (None: not read)."""
+    """A run with its head, its open waits, and the versions that living workers serve.
+    A missing head is None, and no action is possible then. Versions that were not read are None."""
 
     run: Run
     head: Head | None
@@ -77,7 +79,7 @@ class RunFacts:
 
     @cached_property
     def blocked(self) -> str | None:
-        """Return why nobody drives it though it is ready."""
+        """Return why no worker drives the run although it is ready."""
         return agent_versions.why_not_driven(self.run, self.served or frozenset()) or self.missing_key
 
     @property
@@ -86,7 +88,7 @@ class RunFacts:
 
     @property
     def is_unserved(self) -> bool:
-        """Return whether it is parked and no living worker has its version."""
+        """Return whether the run is parked and no living worker has its version."""
         return self.served is not None and agent_versions.is_left_alone(self.run, self.served)
 
     @cached_property
@@ -95,12 +97,13 @@ class RunFacts:
 
     @property
     def asked(self) -> list[str]:
-        """Return the queues or roles that its main wait asks."""
+        """Return the queues or roles that the run's main wait asks."""
         return [] if self.wait is None else authority.asked_of(self.wait.detail, self.wait.also)
 
     @property
     def proposal(self) -> Proposal | None:
-        """Return the first of two verdicts on its unknown outcome, if it still counts and two people are needed."""
+        """Return the proposed verdict on the run's unknown outcome, if it is still in force and two people are
+        needed."""
         return None if self.wait is None else self.related.proposals.get(self.wait.pk)
 
     @property
@@ -114,12 +117,12 @@ class RunFacts:
 
     @cached_property
     def paused_by(self) -> str | None:
-        """Return who paused it or asked for it; None if only its budget holds it."""
+        """Return who paused the run or requested that; None if only its budget holds it."""
         return self.related.paused_by.get(self.run.pk) if self.may_be_paused else None
 
     @property
     def cancelled_by(self) -> str | None:
-        """Return who cancelled it; None if it isn't cancelled."""
+        """Return who cancelled the run; None if it isn't cancelled."""
         return self.related.cancelled_by.get(self.run.pk)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Lists of runs: filters from the address, counts per state, pages by cursor, in a fixed number of queries."""
+"""Lists of runs, in a fixed number of queries: filters, counts per state, and pages by cursor."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from runs.services.bodies import RunFilter
 from runs.services.questions import open_for
 
 PAGE = 50
-# Counts stop here: an exact number in the millions helps nobody and would be read on every notification.
+# Counts stop here. An exact number in the millions helps nobody, and would be read on every notification.
 COUNT_TO = 1000
 GROUPS: dict[str, tuple[str, list[State]]] = {
     "running": ("running", [State.PENDING, State.RUNNING, State.COMPENSATING]),
@@ -63,7 +63,7 @@ FOR_OPERATOR = Order(
     is_newest_first=False,
     only="resolved_at IS NULL AND kind IN ('reconcile', 'operator', 'budget')",
 )
-# Parameters of an address: filters of a body, the order and the place.
+# Names of an address's parameters: the filters of a body, the order and the cursor.
 TIMES = ("created_from", "created_before", "waiting_before")
 TEXTS = tuple(name for name in RunFilter.model_fields if name not in TIMES)
 _OTHERS = {"sort": 70, "before": 2000}
@@ -72,7 +72,7 @@ TRACE = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True)
 class Filters:
-    """Filters of a list; `RunFilter` describes them. What an address misspells counts as not given."""
+    """Filters of a list, which `RunFilter` describes. Invalid values in an address are ignored."""
 
     state: str = ""
     agent: str = ""
@@ -82,9 +82,9 @@ class Filters:
     where: str = ""
     sort: str = ""
     wait: str = ""  # one of WAITS
-    older: str = ""  # of the wait: one of AGES
+    older: str = ""  # one of AGES, for the wait
     tag: str = ""
-    business_key: str = ""  # of the agent
+    business_key: str = ""  # only together with `agent`
     trace_id: str = ""
     created_from: datetime | None = None
     created_before: datetime | None = None
@@ -112,7 +112,7 @@ class Filters:
 
     @property
     def unlisted(self) -> list[tuple[str, Any]]:
-        """Return the filters without a field in the console's form."""
+        """Return the filters that have no field in the console's form."""
         fields = {"state", "q", "agent", "wait", "older", "where"}
         return [(name, _written(value)) for name, value in self.given.items() if name not in fields]
 
@@ -135,7 +135,7 @@ class Filters:
         return self.search_attributes(self.arms)
 
     def search_attributes(self, arms: Sequence[Mapping[str, str]]) -> AttributePages | None:
-        """Return the attribute search, for these conditions on a run's columns. Raises BadSearch."""
+        """Return the attribute search, limited to these conditions on a run's columns. Raises BadSearch."""
         if not self.where and (self.sort in ("", NEWEST) or self.by_wait):
             return None
         if self.by_wait or self.conditions:
@@ -153,12 +153,13 @@ class Filters:
 
     @property
     def by_wait(self) -> str:
-        """Return the column of waits by which the list is ordered; empty for another order."""
+        """Return the column of waits by which the list is ordered; "" for another order."""
         return BY_WAIT.get(self.sort, "")
 
     @property
     def unordered(self) -> Filters:
-        """Return filters for the same runs without the order: runs that lack what it sorts by are not listed."""
+        """Return filters for the same runs without the order.
+        Runs without a value to sort by aren't listed, so that becomes a filter."""
         if self.by_wait:
             return replace(self, sort="", wait=self.wait or "any")
         if self.sort in ("", NEWEST):
@@ -168,7 +169,7 @@ class Filters:
 
     @property
     def conditions(self) -> dict[str, Any]:
-        """Return conditions on runs beyond those that an index serves, as parts of an arm."""
+        """Return the conditions on runs that no index serves, as parts of an arm."""
         waits, moments = [WAITS[self.wait]] if self.wait else [], [self.waiting_before] * bool(self.waiting_before)
         waits += ["opened_at < %s"] * len(moments)
         waits += [f"opened_at < statement_timestamp() - interval '{AGES[self.older]}'"] if self.older else []
@@ -198,7 +199,7 @@ class Filters:
 
     @property
     def of_agent(self) -> dict[str, str]:
-        """Return the condition on `name` or `name@version`, which has its own index."""
+        """Return the condition on the agent, by `name` or `name@version`, which has its own index."""
         if not self.agent:
             return {}
         name, at, version = self.agent.partition("@")
@@ -210,14 +211,14 @@ class Filters:
 
     @property
     def arms(self) -> list[dict[str, str]]:
-        """Return one condition per index used: an agent's runs by state, a run's children by time."""
+        """Return one condition per index that is used: an agent's runs by state, or a run's children by time."""
         states = self.states or (list(State) if self.agent and not self.parent else [])
         return [{**self.narrowed, "state": state.value} for state in states] or [self.narrowed]
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A part of a list, and the cursor of the next ("" for none)."""
+    """A part of a list, and the cursor of the next part ("" if there is none)."""
 
     runs: list[Run]
     following: str
@@ -225,7 +226,7 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Card:
-    """One run in a list, with the reason for its status and the attributes that a search found it by."""
+    """One run in a list, with the reason for its status and the attributes by which a search found it."""
 
     facts: RunFacts
     reason: Reason
@@ -257,7 +258,7 @@ class Card:
 
     @property
     def url(self) -> str:
-        """Return the page's URL, with one reversal for all rows."""
+        """Return the page's URL. The URL pattern is resolved once for all rows."""
         return f"{_all_runs()}/{self.run.id}"
 
     @property
@@ -302,7 +303,7 @@ def _whole_id(text: str) -> str:
 
 
 def newest(filters: Filters, *, limit: int, beyond: Place | None = None) -> list[Run]:
-    """Return matching runs, newest first, after a place."""
+    """Return matching runs after a place, newest first."""
     if filters.q and not filters.conditions:
         fit = [one for one in filters.found.matches if not filters.states or one.state in filters.states]
         page_rows = [one for one in fit if beyond is None or (one.created_at, one.id) < beyond][:limit]
@@ -328,7 +329,7 @@ def _whole_arms(filters: Filters) -> list[dict[str, Any]]:
 
 
 def longest_waiting(filters: Filters, *, limit: int, beyond: Place | None = None) -> list[tuple[Run, Place]]:
-    """Return matching runs with open waits, earliest begin or deadline first, with their places."""
+    """Return matching runs with open waits and their places, by the earliest opening time or deadline."""
     arms = [Condition.of(arm) for arm in _whole_arms(filters)]
     fits = " OR ".join(f"({' AND '.join(texts) or 'true'})" for texts, _ in arms)
     first, values = f"min({filters.by_wait})", [value for _, given in arms for value in given]
@@ -350,8 +351,9 @@ def ids_of(filters: Filters, most: int) -> list[UUID]:
 
 
 def stretch(filters: Filters, *, limit: int, cursor: str = "") -> Stretch | None:
-    """Return matching runs, by attributes or newest first, after a place; None for a cursor of another list. A part
-    found by attributes may be short though more follow. Raises BadSearch."""
+    """Return matching runs after a place, by attributes or newest first.
+    None for a cursor of another list. A part found by attributes may be short although more follow. Raises
+    BadSearch."""
     if (pages := filters.by_attributes) is not None:
         if (found := pages(limit, cursor)) is None:
             return None
@@ -369,7 +371,7 @@ def _place(run: Run) -> Place:
 
 
 def page(filters: Filters, *, size: int = PAGE) -> tuple[list[Card], str]:
-    """Return one page of runs and the query string of the next, "" on the last."""
+    """Return one page of runs and the query string of the next one, "" on the last."""
     if filters.by_attributes is None and filters.by_wait:
         waiting = longest_waiting(filters, limit=size + 1, beyond=opened(filters.before))
         more = filters.link(before=closed(*waiting[size - 1][1])) if len(waiting) > size else ""
@@ -391,7 +393,8 @@ def cards(runs: Sequence[Run]) -> list[Card]:
 
 
 def without_hidden_kin(runs: Iterable[Run]) -> None:
-    """Remove ids of related runs that the viewer may not see. Continuations are visible with their run."""
+    """Remove ids of related runs that the viewer may not see.
+    Continuations are visible together with their run."""
     runs = list(runs)
     if not viewer().sees_all:
         known = seen.among(getattr(run, name, None) for run in runs for name in _RELATED)
@@ -411,14 +414,15 @@ def carded(runs: Iterable[Run], heads: Mapping[UUID, Head], waits: Mapping[UUID,
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Numbers of runs by state. `is_cut`: only of those examined, and there are more."""
+    """Numbers of runs by state. With `is_cut`, only some runs were examined, and there are more."""
 
     by_state: Mapping[str, int]
     is_cut: bool = False
 
 
 def counts(tally: Tally, filters: Filters | None = None) -> Numbers:
-    """Return the runs per state of a search, an agent or all, each up to `COUNT_TO` + 1."""
+    """Return the number of runs per state, of a search, of an agent or in all.
+    Each is counted up to `COUNT_TO` + 1."""
     filters = filters or Filters()
     if filters.by_attributes is not None:
         return _found_states(filters)
@@ -469,7 +473,8 @@ def total(filters: Filters) -> tuple[int, bool]:
 
 
 def tabs(filters: Filters, counted: Numbers) -> list[Tab]:
-    """Return the state filters with counts, including empty ones so that the strip doesn't jump."""
+    """Return the state filters with counts.
+    Empty ones are included, so that the strip of tabs doesn't jump."""
     groups = [("", ("all", list(State))), *GROUPS.items()]
     strip = []
     for key, (label, states) in groups:
@@ -492,7 +497,7 @@ def orders(filters: Filters) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class OpenQuestion:
-    """An open question, with its run's subject."""
+    """An open question, with the subject of its run."""
 
     wait: Wait
     about: str
@@ -501,7 +506,7 @@ class OpenQuestion:
 def questions(
     held: frozenset[str], *, limit: int = PAGE, beyond: Place | None = None
 ) -> tuple[list[OpenQuestion], str]:
-    """Return the open questions for these roles, by deadline, and the next page's cursor."""
+    """Return the open questions for these roles, by deadline, and the cursor of the next page."""
     waits = _questions(held, beyond)
     return _question_page(list(waits.select_related("run")[: limit + 1]), limit)
 
@@ -511,7 +516,7 @@ def _questions(held: frozenset[str], beyond: Place | None = None) -> QuerySet[Wa
     if beyond is None:
         return waits
     at, id_ = beyond
-    # Implied by the second condition, but needed to use the index.
+    # The second condition implies this one, but the index needs it.
     return waits.filter(deadline__gte=at).exclude(deadline=at, id__lte=id_)
 
 
@@ -521,7 +526,8 @@ def _question_page(waits: Sequence[Wait], limit: int) -> tuple[list[OpenQuestion
 
 
 def needing_operator(*, limit: int = PAGE, beyond: Place | None = None) -> tuple[list[Card], str]:
-    """Return cases for operators and used-up budgets, longest waiting first, and the next page's cursor."""
+    """Return cases for operators and exhausted budgets, longest waiting first.
+    Also returns the next page's cursor."""
     ids = FOR_OPERATOR.ids([seen.arm(viewer())], limit=limit + 1, beyond=beyond)
     waits = Wait.objects.select_related("run").filter(id__in=ids)
     return _stuck(sorted(waits, key=lambda wait: (wait.opened_at, wait.id)), limit)
@@ -557,7 +563,7 @@ def _for(wait: Wait) -> Card:
 
 @badge("steering")
 def for_operator(held: frozenset[str]) -> Counted | None:
-    """Count the operator's cases; None for other roles."""
+    """Return the number of cases for operators; None for other roles."""
     if OPERATOR not in held:
         return None
     return FOR_OPERATOR.counted([seen.arm(viewer())], to=BADGE_TO)

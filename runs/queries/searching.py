@@ -1,4 +1,4 @@
-"""Search of runs by words and by attributes, as lists use it. An app does it (`Feature.search`)."""
+"""Search of runs by words and by attributes, for lists. An app provides it (`Feature.search`)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from runs.queries.expressions import Misread
 if TYPE_CHECKING:
     from runs.features import RunSearch
 
-MAX_FOUND = 1000  # runs that a search by words finds
+MAX_FOUND = 1000  # limit of runs that a search by words finds
 
 
 class BadSearch(DurableAgentsError):
-    """The search or sort expression is invalid, or nothing can search. Nothing was searched."""
+    """The search or sort expression is invalid, or no app provides search. Nothing was searched."""
 
     status, code, title = 400, "bad-search", "Invalid search"
 
@@ -38,7 +38,7 @@ class BadSearch(DurableAgentsError):
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A found run, with what lists sort and count by."""
+    """A found run, with the fields by which lists sort and count."""
 
     id: UUID
     state: str
@@ -47,7 +47,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """Runs that match, newest first, at most `MAX_FOUND`. `is_cut`: there may be more."""
+    """Runs that match, newest first, at most `MAX_FOUND`. `is_cut` means that there may be more."""
 
     matches: list[Match]
     is_cut: bool
@@ -55,8 +55,9 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True)
 class AttributeQuery:
-    """A search by attributes: an expression (`where`), an order (`sort`), or both, of agents by this name or
-    name@version. One of `arms`, conditions on a run's columns, must hold; `among` limits it to these runs."""
+    """A search by attributes: an expression (`where`), an order (`sort`), or both, for agents with this name or
+    name@version. One of `arms`, which are conditions on a run's columns, must hold. `among` limits the search to these
+    runs."""
 
     where: str
     sort: str
@@ -66,13 +67,14 @@ class AttributeQuery:
     who: Viewer
 
 
-# Returns a page of a search, by its size and cursor ("" for the first): runs in order, and the cursor of the next page,
-# "" on the last; None for another list's cursor.
+# Returns a page of a search, given its size and cursor ("" for the first): the runs in order, and the cursor of the
+# next page, "" on the last. None for the cursor of another list.
 AttributePages = Callable[[int, str], tuple[list[UUID], str] | None]
 
 
 def run_search(field: str) -> RunSearch:
-    """Return the search of this installation. Raises BadSearch, which names the parameter, if it has none."""
+    """Return the search of this installation.
+    Raises BadSearch, which names the parameter, if there is none."""
     if (found := features.only(lambda each: each.search)) is None:
         raise BadSearch(field, Misread(1, "is not possible: no app in INSTALLED_APPS searches runs", f"omit {field}"))
     return found

@@ -1,4 +1,5 @@
-"""Secret fields of models, from annotations as well as schemas, because a model may have no schema."""
+"""Secret fields of models.
+They are found by annotations as well as schemas, because a model may have no schema."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ def secret_paths(model: type[BaseModel] | None) -> list[str]:
 
 
 def models_of(agent: Agent) -> list[tuple[str, type[BaseModel] | None]]:
-    """Return all models of an agent's recorded data, each with its owner."""
+    """Return all models of an agent's recorded data, each with the place where it is used."""
     models: list[tuple[str, type[BaseModel] | None]] = [
         ("input", agent.input),
         ("state", agent.state),
@@ -87,7 +88,7 @@ def _in_annotation(kind: Any, path: str, seen: tuple[Any, ...]) -> Iterator[str]
         return
     if kind in seen or len(seen) > _DEEPEST:
         return
-    if (alias := getattr(kind, "__value__", None)) is not None:  # type Name = …
+    if (alias := getattr(kind, "__value__", None)) is not None:  # an alias: type Name = …
         yield from _in_annotation(alias, path, (*seen, kind))
     elif (fields := _fields(kind)) is not None:
         for names, each in fields:
@@ -117,7 +118,7 @@ def _fields(kind: Any) -> list[tuple[list[str], Any]] | None:
     if dataclasses.is_dataclass(origin) or hasattr(origin, "__total__") or hasattr(origin, "_fields"):
         try:
             return [([name], each) for name, each in get_type_hints(origin).items()]
-        except NameError:  # unresolvable here; Pydantic's schema has it
+        except NameError:  # can't be resolved here, but Pydantic's schema has it
             return None
     return None
 

@@ -1,4 +1,4 @@
-"""The sentence for each reason of a run's status, in parts that the API prints and pages link."""
+"""The sentence for each reason of a run's status, in parts: the API prints them, and pages add links."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from runs.services.allowed import why_not
 
 
 def at(moment: datetime | None) -> str:
-    """Format a moment in UTC; a dash if unknown."""
+    """Return a time in UTC as text; a dash if unknown."""
     return "–" if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some text, perhaps from outside: a `name` is emphasised, `data` is quoted. Or a moment in `at`, to which pages
-    add the time since or until then. `to` is the address it leads to: its name and arguments."""
+    """A text, perhaps from outside (a `name` is emphasised, `data` is quoted), or a time in `at`, to which pages add
+    the time since or until then. `to` is the page it links to: the URL's name and arguments."""
 
     text: str = ""
     look: Literal["plain", "name", "data", "amount", "id", "since", "until", "due"] = "plain"
@@ -48,7 +48,7 @@ Text = tuple[Part, ...]
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A reason in words. A list shows `lead` alone; `rest` is a function where it costs a query."""
+    """A reason in words. A list shows `lead` alone. `rest` is a function if it costs a query."""
 
     lead: Text
     rest: Text | Callable[[], Text] = ()
@@ -62,12 +62,12 @@ class Sentence:
 
 
 def plain(text: Text) -> str:
-    """Return the text as it is printed: callers escape it."""
+    """Return the text for printing. Callers must escape it."""
     return "".join(map(str, text))
 
 
 def write(template: str, **values: str | datetime | Part | Text | None) -> Text:
-    """Return a text, with these values in place of their names in braces."""
+    """Return the parts of a text in which names in braces are replaced by these values."""
     return tuple(_parts(template, values))
 
 
@@ -109,7 +109,7 @@ def run_link(run_id: UUID | str) -> Part:
 # --- what a run waits for ---------------------------------------------------------------------------------------------
 
 MAX_WAITS_TOLD = 3
-# What happens at the deadline, by the kind of the wait; or, for gates, by their rule for timeouts.
+# The consequence of a passed deadline, by kind of wait; for gates by their rule for timeouts.
 _IN_TIME: Mapping[str, str] = {
     Wait.Kind.APPROVAL: "rejected if undecided by {at}",
     "escalate": "escalated if undecided by {at}",
@@ -123,7 +123,7 @@ _IN_TIME: Mapping[str, str] = {
     Wait.Kind.RECONCILE: "{due}",
     Wait.Kind.TIMER: "until {at}",
 }
-# A child's need of a person.
+# The need of a child run for a person.
 _NEEDS = {
     "approval": "an approval",
     "input": "an answer",
@@ -135,7 +135,8 @@ _NEEDS = {
 
 
 def of_wait(facts: RunFacts, wait: Wait, lead: Text, in_time: str = "") -> Sentence:
-    """Complete the text about a wait by its times. A halt defers deadlines, so these are left out then."""
+    """Return the text about a wait, completed by its times.
+    Under a halt, which defers deadlines, these are left out."""
     rule = in_time or _IN_TIME.get(detail_text(wait, "on_timeout")) or _IN_TIME.get(str(wait.kind), "")
     then = "" if halt_of(facts.head) is not None else rule
     again = "; ".join(filter(None, [", since {since}", then])) + "."
@@ -144,7 +145,7 @@ def of_wait(facts: RunFacts, wait: Wait, lead: Text, in_time: str = "") -> Sente
 
 
 def wait_sentence(facts: RunFacts, wait: Wait) -> Sentence:
-    """Describe a wait with its times. A damaged row may have an unknown kind."""
+    """Return the sentence for a wait with its times. A damaged row may have an unknown kind."""
     if wait.kind == Wait.Kind.TIMER:
         return _timer(facts, wait)
     lead = LEADS.get(str(wait.kind), _other)(wait)
@@ -210,7 +211,7 @@ def _timer(facts: RunFacts, wait: Wait) -> Sentence:
         lead = "{what} could not be reached ({why}) and is retried automatically"
         told = write(lead, what=name(name_of(wait)), why=detail_text(wait, "error"))
         return of_wait(facts, wait, told, "retry {at}")
-    if held := detail_text(wait, "held"):  # by an app's guard
+    if held := detail_text(wait, "held"):  # set by an app's guard
         return of_wait(facts, wait, write("{what} {held}", what=name(name_of(wait)), held=held), "retry {at}")
     return of_wait(facts, wait, write("Waiting for a timer"))
 
@@ -245,7 +246,7 @@ LEADS: Mapping[str, Callable[[Wait], Text]] = {
 
 
 def _stopped(children: Sequence[Wait]) -> Text:
-    """Say how many of the awaited child runs need a person, with a link to a single one."""
+    """Return how many of the awaited child runs need a person, with a link if it is a single one."""
     found = [child for wait in children if (child := child_of(wait)) is not None and child.need]
     if len(found) == 1:
         one, need = Part("One of them", to=("run", str(found[0].id))), found[0].need or ""
@@ -254,7 +255,8 @@ def _stopped(children: Sequence[Wait]) -> Text:
 
 
 def _waiting(s: RunFacts) -> Sentence:
-    """Describe the main wait and a few others. Several children are counted, with those that need a person."""
+    """Return the sentence about the main wait and a few others.
+    Several children are counted, with those that need a person."""
     if s.wait is None:
         return Sentence(write("Waiting; its record doesn't say for what"), write("."))
     children = [wait for wait in s.waits if wait.kind == Wait.Kind.CHILD]
@@ -287,7 +289,7 @@ def _who_settles(s: RunFacts) -> Text:
 
 
 def _suspicion(wait: Wait) -> Text:
-    """Describe the suspected duplicate of a call whose key the upstream rejected."""
+    """Return the text about the suspected duplicate of a call whose key the upstream rejected."""
     if detail_text(wait, "suspicion") != "duplicate":
         return ()
     said = detail_text(wait, "said")
@@ -358,7 +360,7 @@ def _damaged(s: RunFacts) -> Sentence:
 
 
 def _paused(s: RunFacts) -> Sentence:
-    # With `is_woken` a worker has something to do, whether news came or the run was paused in between.
+    # With `is_woken` a worker has something to do: a wait was resolved, or the run was paused in between.
     is_due = s.run.is_woken and s.waits and all(wait.kind != Wait.Kind.OPERATOR for wait in s.waits)
     then = " It has work to do once resumed." if is_due else ""
     rest = f"{{by}} since {{at}}, until someone resumes it.{then}"
@@ -434,7 +436,7 @@ SENTENCES: dict[str, Callable[[RunFacts], Sentence]] = {
 
 
 def unserved(facts: RunFacts) -> Sentence | None:
-    """Return the warning about a parked run that no worker has its version."""
+    """Return the warning that no worker has the version of a parked run."""
     if not facts.is_unserved:
         return None
     return Sentence(write("{none}", none=name(f"No running worker has {facts.run.graph_id}")), write("."))

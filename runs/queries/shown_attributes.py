@@ -14,7 +14,7 @@ from runs.engine.attributes import KINDS
 
 @dataclass(frozen=True, slots=True)
 class ShownAttribute:
-    """One attribute of a run. `texts` come from elsewhere, and are shown as data; `words` are ours."""
+    """One attribute of a run. `texts` come from outside, and are shown as data; `words` are our own."""
 
     name: str
     kind: str
@@ -37,7 +37,8 @@ class ShownAttribute:
 
 
 def of_head(head: Head | None) -> list[ShownAttribute]:
-    """Return the attributes of a run whose head is from `families.heads`; none without an app that keeps them."""
+    """Return the attributes of a run whose head is from `families.heads`; none without an app that provides
+    attributes."""
     rows = getattr(head, "attributes", None)
     return of_rows((str(name), str(kind), str(value)) for name, kind, value in rows or ())
 
@@ -61,7 +62,8 @@ def set_by(events: Iterable[AttributesSet]) -> dict[str, Any]:
 
 
 def _values_for_api(kind: str, texts: list[str]) -> Any:
-    """Return values as the API gives them; a damaged row as it is, so that it hides no other."""
+    """Return values as the API returns them.
+    A damaged row is returned as it is, so that the other rows can be shown."""
     try:
         return KINDS[kind].shown(texts)
     except (KeyError, ValueError, ArithmeticError):

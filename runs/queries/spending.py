@@ -1,4 +1,5 @@
-"""A run's caps, use and remaining budget, for people: budget names, dollars as text."""
+"""A run's caps, use and remaining budget for people.
+Names are those used in budgets; dollars are text."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from runs.engine.budget import NOTHING_USED, RESOURCES, Call, Usage, begun_by, u
 from runs.models import ENDED, Run, Wait
 from runs.services.budgets.asked import LABELS, budget_wait_text
 
-# A model request ends with its debit of the same number; any other call with its result or a verdict.
+# A model request ends with its debit of the same number, any other call with its result or a verdict.
 _OPEN = """
     SELECT e.run_id, e.slot, e.attempt, e.clear FROM unnest(%s::uuid[]) AS r(id)
     CROSS JOIN LATERAL (SELECT coalesce(max(seq), 0) AS seq FROM runs_checkpoint WHERE run_id = r.id) AS c
@@ -34,7 +35,7 @@ def reserved(runs: Sequence[Run], heads: Mapping[UUID, Head]) -> dict[UUID, Usag
 
 
 def under_way(runs: Sequence[Run], heads: Mapping[UUID, Head]) -> dict[UUID, dict[Call, Usage]]:
-    """Return what calls in progress have reserved, by run and call."""
+    """Return the amounts that calls in progress have reserved, by run and call."""
     begun = [run.pk for run in runs if run.state not in ENDED and run.pk in heads and heads[run.pk].epoch]
     found: dict[UUID, dict[Call, Usage]] = {}
     if not begun:
@@ -47,20 +48,20 @@ def under_way(runs: Sequence[Run], heads: Mapping[UUID, Head]) -> dict[UUID, dic
 
 
 def _usage(clear: bytes) -> Usage:
-    """Return what an intent reserves; an unreadable one stops its run, not this list."""
+    """Return what an intent reserves. An unreadable intent stops its run, but must not break this list."""
     try:
         return begun_by(e.decode(clear)) or NOTHING_USED
     except (ValueError, TypeError, KeyError):
         return NOTHING_USED
 
 
-# Budget names of the engine's resources.
+# Names in budgets for the engine's resources.
 NAMES = {"usd_micro": "usd", "time": "wall_seconds"}
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One resource of a run; `cap` None is unlimited. Money is in millionths of a dollar."""
+    """One resource of a run. `cap` None means unlimited. Money is in millionths of a dollar."""
 
     name: str
     used: int
@@ -69,7 +70,7 @@ class Share:
 
     @property
     def left(self) -> int | None:
-        """Return what is neither used nor reserved, at least 0."""
+        """Return the amount that is neither used nor reserved, at least 0."""
         return None if self.cap is None else max(self.cap - self.used - self.reserved, 0)
 
     @property
@@ -83,7 +84,7 @@ class Share:
 
 
 def shares(head: Head, aside: Usage = NOTHING_USED) -> list[Share]:
-    """Return all resources of a run; `aside` is reserved."""
+    """Return all resources of a run. `aside` is the reserved amount."""
     return [
         Share(NAMES.get(name, name), getattr(head, name), getattr(head, f"cap_{name}"), getattr(aside, name))
         for name in RESOURCES
@@ -104,8 +105,9 @@ def cost_words(head: Head) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Exceeded:
-    """The cap a run waits at. `reserved`: for calls without recorded outcome; `enough`: the least each cap needs.
-    Amounts are None if the row doesn't say."""
+    """The cap at which a run waits.
+    `reserved` is for calls without a recorded outcome; `enough` is the lowest sufficient value for each cap. Amounts
+    are None if the row doesn't have them."""
 
     wait: Wait
     resource: str
@@ -117,7 +119,7 @@ class Exceeded:
 
     @property
     def left(self) -> int | None:
-        """Return what is neither used nor reserved, at least 0."""
+        """Return the amount that is neither used nor reserved, at least 0."""
         if self.at_most is None or self.used is None:
             return None
         return max(self.at_most - self.used - (self.reserved or 0), 0)
@@ -132,12 +134,12 @@ class Exceeded:
 
     @property
     def queue(self) -> str:
-        """Return the queue asked in addition to operators; "" if none."""
+        """Return the queue that is asked in addition to operators; "" if none."""
         return _text(self.wait, "queue")
 
     @property
     def held_by(self) -> str:
-        """Return who also paused it, so that a raise won't resume it; "" if nobody."""
+        """Return who also paused the run, so that a raise won't resume it; "" if nobody did."""
         return _text(self.wait, "held_by")
 
     @property
@@ -163,7 +165,8 @@ def exceeded(waits: Iterable[Wait]) -> Exceeded | None:
 
 
 def _enough(wait: Wait, resource: str) -> dict[str, int]:
-    """Return the required caps by budget name. An older row only has its own cap; time passes meanwhile."""
+    """Return the required caps by budget name.
+    An older row has only its own cap. A time limit is computed anew, because time passes."""
     parts = [_number(wait, name) for name in ("used", "reserved", "wanted")]
     fields = budget_wait_text(wait).get("enough")
     if not isinstance(fields, dict):
@@ -196,7 +199,7 @@ def _is_number(found: Any) -> bool:
 
 
 def spent(exceeded: Exceeded) -> str:
-    """Return how much of a cap is used and needed."""
+    """Return the used and the needed amount of a cap."""
     if exceeded.resource == "wall_seconds" or exceeded.wanted is None:
         used, most = amounts_of(exceeded.resource, exceeded.used, exceeded.at_most)
         return f"{used} of {most} used"
@@ -207,7 +210,7 @@ def spent(exceeded: Exceeded) -> str:
 
 
 def amounts_of(resource: str, *numbers: int | None) -> list[str]:
-    """Format amounts with equal decimal places, a dash for missing ones."""
+    """Return amounts as texts with equal decimal places, a dash for missing ones."""
     if resource != "usd":
         return [amount_of(resource, number) for number in numbers]
     texts = [None if number is None else usd_of(number) for number in numbers]
@@ -216,7 +219,7 @@ def amounts_of(resource: str, *numbers: int | None) -> list[str]:
 
 
 def amount_of(resource: str, number: int | None) -> str:
-    """Format an amount; a dash if it is missing."""
+    """Return an amount as text; a dash if it is missing."""
     if number is None:
         return "–"
     if resource == "usd":

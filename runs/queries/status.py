@@ -1,5 +1,5 @@
-"""A run's status: its state, the one reason for it, since when, who must act, and the actions that its state allows.
-Lists, pages, the API and commands all take it from here."""
+"""A run's status: its state, the reason, since when, who must act, and the allowed actions.
+Lists, pages, the API and commands all use this module."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from runs.services.allowed import why_not
 from runs.services.messages.sending import agent_of
 
 Group = Literal["running", "waiting", "paused", "completed", "failed", "cancelled"]
-# A closed set; features give reasons of it too.
+# A closed set, which includes the reasons that features give.
 Reason = Literal[
     "completed",
     "renewed",
@@ -67,7 +67,7 @@ Reason = Literal[
 REASONS: tuple[str, ...] = get_args(Reason)
 # In the order in which they are offered.
 ACTIONS = ("pause", "resume", "cancel", "retry", "reconcile", "budget", "models", "priority", "requeue")
-# Those of open waits, after them.
+# Actions on open waits, which follow these.
 _OF_OPEN: Mapping[str, str] = {Wait.Kind.INPUT: "answer", Wait.Kind.SIGNAL: "signal", Wait.Kind.MESSAGE: "message"}
 DAMAGED_JOURNAL = "damaged_journal"
 
@@ -132,7 +132,7 @@ def status_of(facts: RunFacts) -> RunStatus:
         since, until = _times(reason, facts)
         sentence = SENTENCES[reason](facts)
         found = FeatureReason(reason=reason, sentence=sentence, who=_who(reason, facts), since=since, until=until)
-    is_halted = halt_of(facts.head) is not None and facts.run.state not in ENDED  # then deadlines are deferred
+    is_halted = halt_of(facts.head) is not None and facts.run.state not in ENDED  # because a halt defers deadlines
     return RunStatus.of(
         None,
         state=facts.run.state,
@@ -149,13 +149,13 @@ def status_of(facts: RunFacts) -> RunStatus:
 
 
 def reason_of(facts: RunFacts) -> Reason:
-    """Return the status's reason alone, which costs no query."""
+    """Return only the reason of the status, which costs no query."""
     found = _by_feature(facts)
     return own_reason(facts) if found is None else found.reason
 
 
 def sentence_of(facts: RunFacts) -> Sentence:
-    """Return the status's sentence alone."""
+    """Return only the sentence of the status."""
     found = _by_feature(facts)
     return SENTENCES[own_reason(facts)](facts) if found is None else found.sentence
 
@@ -176,7 +176,8 @@ def group_of(state: str) -> Group:
 
 
 def has_action(action: str, run: Run) -> bool:
-    """Return whether the action exists: an agent without models has none to move; unknown agents may."""
+    """Return whether the action exists for the run.
+    An agent without models has none to choose; an unknown agent may have some."""
     if action != authority.MODELS:
         return True
     try:
@@ -218,7 +219,7 @@ _OF_WAIT: Mapping[str, Reason] = {
 
 
 def own_reason(facts: RunFacts) -> Reason:
-    """Return the reason by the run's own rows and workers, without features."""
+    """Return the reason by the run's own rows and its workers, without features."""
     run = facts.run
     if run.state not in State.values or (facts.head is None and run.state not in ENDED):
         return "damaged"
@@ -226,7 +227,7 @@ def own_reason(facts: RunFacts) -> Reason:
 
 
 def reason_by_state(facts: RunFacts) -> Reason:
-    """Return the reason by state and waits, also for a run that nobody drives now."""
+    """Return the reason by state and waits, also for a run that no worker drives now."""
     run, wait, head = facts.run, facts.wait, facts.head
     if run.state in ENDED:
         return _of_ended(run)
@@ -244,7 +245,7 @@ def reason_by_state(facts: RunFacts) -> Reason:
     if run.state == State.COMPENSATING:
         return "undoing"
     if run.state in WAITING:
-        # A run that waits for nothing: the sweeper stops it for an operator.
+        # A run that waits for nothing. The sweeper stops it for an operator.
         return "damaged" if wait is None else reason_of_wait(wait)
     return "driven" if run.owner is not None and run.state == State.RUNNING else "queued"
 
@@ -287,7 +288,7 @@ def _times(reason: str, facts: RunFacts) -> tuple[datetime | None, datetime | No
 
 # --- who must act -----------------------------------------------------------------------------------------------------
 
-# All others move by themselves.
+# For all other reasons the run continues by itself.
 _WHO: Mapping[str, Who] = {
     **dict.fromkeys(("completed", "renewed", "handed_off", "cancelled", "driven"), NOBODY),
     **dict.fromkeys(("callback", "signal", "message"), OUTSIDE),
@@ -327,7 +328,7 @@ _HALTED = "The run is halted. It continues when the halt is lifted."
 
 
 def what_stops(run_id: UUID) -> str:
-    """Say what a stopped run needs before it continues; "" if it isn't stopped."""
+    """Return what a stopped run needs before it continues; "" if it isn't stopped."""
     facts = read_facts(run_id)
     is_halted = facts.run.state not in ENDED and halt_of(facts.head) is not None
     return _NEEDS.get(reason_by_state(facts), _HALTED if is_halted else "")

@@ -1,4 +1,4 @@
-"""The answer to why a run does not progress: its status, the evidence, and the actions that the caller may take."""
+"""Explains why a run doesn't progress: its status, the evidence, and the caller's actions."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def why(facts: RunFacts, reader: Reader) -> Why:
     )
 
 
-# The event that shows the reason, if no wait does.
+# The event that proves the reason, if no wait does.
 _EVENTS: Mapping[str, tuple[str, ...]] = {
     "driven": (e.RunClaimed.KIND,),
     "undoing": (e.RunClaimed.KIND, "UndoBegun", "UndoAsked"),
@@ -116,7 +116,7 @@ def _evidence(reason: str, facts: RunFacts) -> list[Evidence]:
 
 
 def _opened(facts: RunFacts) -> dict[tuple[str, int, str, int], int]:
-    """Return the events that opened the waits, by place; damaged ones are left out."""
+    """Return the events that opened the waits, by place. Damaged ones are left out."""
     slots = [wait.slot for wait in facts.waits[:_MAX_WAITS]]
     if not slots:
         return {}
@@ -125,7 +125,7 @@ def _opened(facts: RunFacts) -> dict[tuple[str, int, str, int], int]:
     for row in rows.order_by("seq"):
         try:
             event = e.decode(row.clear)
-        except (ValueError, KeyError, TypeError):  # reported by `verify`
+        except (ValueError, KeyError, TypeError):  # `verify` reports it
             continue
         kind = str(getattr(event, "wait", Wait.Kind.APPROVAL))
         found[event.slot or "", event.attempt, kind, getattr(event, "n", 0)] = row.seq

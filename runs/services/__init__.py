@@ -1,1 +1,1 @@
-"""State changes requested by people or other systems: one function, one transaction each."""
+"""State changes requested by people or other systems. Each is one function and one transaction."""

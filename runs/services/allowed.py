@@ -1,5 +1,6 @@
-"""Rules for which actions a run's state allows, used by services (under the run's lock) and previews.
-Pure. Some actions also check the journal or related runs when they are performed."""
+"""Rules for the actions that a run's state allows.
+Services (under the run's lock) and previews use them. Pure. Some actions also check the journal or related runs when
+they are performed."""
 
 from __future__ import annotations
 
@@ -23,8 +24,9 @@ UNDOING = "The run is undoing its effects and then ends. Answer its questions, o
 @dataclass(frozen=True, slots=True)
 class RunConditions:
     """The parts of a run's state that decide which actions are allowed.
-    Stopped for an operator, at a cap, or also paused by a person; `told`: the parent that was told of its end;
-    `is_in_pool`: unclaimed since its last change; `is_early`: its turn or start time has not come."""
+    `is_stopped`: for an operator; `asks_budget`: at a cap; `is_held`: also paused by a person; `told`: the parent that
+    its end was reported to; `is_in_pool`: unclaimed since its last change; `is_early`: its turn in the queue or its
+    start time has not come."""
 
     state: str
     is_owned: bool = False
@@ -56,7 +58,8 @@ class RunConditions:
 def stand_of(
     run: Run, *, pause_asked: bool, cancel_asked: bool, kinds: Iterable[str] = (), is_held: bool = False
 ) -> RunConditions:
-    """Return a run's state with these kinds of open waits; budget waits don't count while it is undoing."""
+    """Return a run's state, given the kinds of its open waits.
+    Budget waits don't count while it is undoing."""
     kinds = [kind for kind in kinds if not run.is_undoing or kind != Wait.Kind.BUDGET]
     return RunConditions(
         state=str(run.state),
@@ -169,10 +172,10 @@ RULES: dict[str, Callable[[RunConditions], str | None]] = {
     "inject": _inject,
     "requeue": _requeue,
 }
-# Refused while another run does the same work.
+# Also refused while a related run does the same work.
 ALONE = frozenset({"resume", "retry"})
 
 
 def why_not(action: str, condition: RunConditions) -> str | None:
-    """Return why this action is refused, possibly "" (the state alone says it); None if it is allowed."""
+    """Return why this action is refused; "" if the state alone explains it, None if the action is allowed."""
     return RULES[action](condition)

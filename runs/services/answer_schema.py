@@ -1,5 +1,6 @@
-"""JSON Schema validation in linear time, with Pydantic's regex engine instead of `re`, which `^(a+)+$` would block.
-Lookaround, which it can't read, is left to the tool's own code. Pure: no Django, no I/O."""
+"""JSON Schema validation in linear time.
+Patterns use Pydantic's regex engine instead of `re`, which patterns like `^(a+)+$` would block. Patterns with
+lookaround, which that engine can't read, are left to the tool's own code. Pure: no Django, no I/O."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ def misfits_of(schema: dict[str, Any], given: Any) -> Iterator[Misfit]:
 
 
 def matches(pattern: str, text: str) -> bool | None:
-    """Return whether the pattern is found in the text; None if the engine can't tell."""
+    """Return whether the pattern is found in the text; None if the engine can't read the pattern."""
     known = _compiled(pattern)
     if known is None:
         return None
@@ -86,7 +87,7 @@ def _additional(validator: Any, allowed: Any, given: Any, schema: Any) -> Iterat
 
 
 def _unevaluated(validator: Any, allowed: Any, given: Any, schema: Any) -> Iterator[Misfit]:
-    """Apply `jsonschema`'s own rule unless it would evaluate patterns."""
+    """Apply `jsonschema`'s own rule, unless it would have to evaluate patterns."""
     from jsonschema import Draft202012Validator
 
     if not any(word in json.dumps(schema) for word in ('"patternProperties"', '"$ref"', '"$dynamicRef"')):
@@ -101,7 +102,7 @@ def _unique(validator: Any, is_wanted: Any, given: Any, schema: Any) -> Iterator
 
 
 def _as_number(value: Any) -> Any:
-    """Make 1.0 equal to 1, but not to true."""
+    """Return integral floats as integers, so that 1.0 equals 1. Unlike in Python, true doesn't equal 1."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

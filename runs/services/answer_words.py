@@ -1,4 +1,4 @@
-"""Validation errors of an answer, field by field, in the words of a form. Pure: no Django, no I/O."""
+"""Validation errors of an answer, field by field, worded for a form. Pure: no Django, no I/O."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _DECIMAL = {"integer", "number", "string"}
 
 
 def misfits(schema: dict[str, Any], given: Any) -> list[dict[str, str]]:
-    """Return at most twenty errors. What only the tool's code can check, the node finds, and asks again."""
+    """Return at most twenty errors.
+    Whatever only the tool's code can check is checked by the node, which asks again."""
     errors = sorted(misfits_of(schema, given), key=lambda error: [str(part) for part in error.absolute_path])
     return [_misfit(error) for error in errors][:MAX_PROBLEMS]
 
@@ -34,21 +35,21 @@ def _misfit(error: ValidationError) -> dict[str, str]:
     error = _innermost(error)
     path = ["answer", *(str(part) for part in error.absolute_path)]
     if error.validator == "required":
-        # There is one error for each missing property, which only its message names.
+        # There is one error for each missing property, and only its message names the property.
         path.append(next((name for name in error.validator_value if error.message.startswith(f"{name!r} ")), ""))
     problem, fix = _WORDS.get(str(error.validator), _plain)(error.validator_value, error.instance, error)
     return {"field": ".".join(path), "problem": problem, "fix": fix}
 
 
 def _innermost(error: ValidationError) -> ValidationError:
-    """Return the error under the option meant by the value's type, or under the only option that isn't null."""
+    """Return the error within the option that fits the value's type, or within the only option that isn't null."""
     while error.validator in ("anyOf", "oneOf") and error.context:
         other = {inner.schema_path[0] for inner in error.context if inner.validator == "type" and not inner.path}
         options = {n: option for n, option in enumerate(error.validator_value) if option is not False}
         of_its_kind = [n for n in options if n not in other]
         real = [n for n, option in options.items() if _kinds_of(option) != ["null"]]
         meant = of_its_kind if len(of_its_kind) == 1 else real
-        # A value that fits no option has an error without a path, which belongs to none of them.
+        # A value that fits no option has an error without a path, which belongs to none of the options.
         within = [one for one in error.context if one.schema_path and [one.schema_path[0]] == meant]
         if not within:
             break

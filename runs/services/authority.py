@@ -1,5 +1,7 @@
-"""Permission to steer a run: operators do anything; approvers at whose queue it waited and integrators who started it
-pause, resume and cancel it; the budget queue's role raises budgets. Also: a person's actions in a run (four eyes)."""
+"""Permission to steer a run.
+Operators do anything. Approvers at whose queue it waited, and the integrator who started it, pause, resume and cancel
+it. The role in charge of the budget queue raises budgets. Also: a person's own actions in a run, which bar them from
+deciding (four eyes)."""
 
 from __future__ import annotations
 
@@ -26,23 +28,26 @@ MODELS = "models"
 FORKING = ("fork", "start_again")
 INJECT = "inject"
 REQUEUE = "requeue"
-# Roles that may stop at least some runs; the run decides which.
+# Roles that may stop at least some runs. Which ones depends on the run.
 STOPPERS = tuple(role for role in EVERY if role != AUDITOR)
-# Roles that may be in charge of the budget queue; the installation chooses.
+# Roles that may be in charge of the budget queue. The installation chooses one.
 RAISERS = (OPERATOR, APPROVER)
 _ASKING = (Wait.Kind.APPROVAL, Wait.Kind.INPUT)
 
 
 @dataclass(frozen=True, slots=True)
 class SteeringAuthority:
-    """The basis of permission to steer a run: roles at whose queues it waits or waited, its creator, asked names."""
+    """The facts that decide who may steer a run.
+    These are the roles in charge where it waits or waited, its creator, and the names of the queues and roles that it
+    asked."""
 
     waited_at: frozenset[str] = frozenset()
     creator: int | None = None
     names: frozenset[str] = frozenset()
 
     def role(self, action: str, held: Iterable[str], person: int | None) -> str | None:
-        """Return the role under which someone may do this to the run; None if they may not. Pure."""
+        """Return the role under which a person with these roles may do this to the run; None if they may not.
+        Pure."""
         held = frozenset(held)
         if OPERATOR in held:
             return OPERATOR
@@ -61,7 +66,7 @@ class SteeringAuthority:
         return frozenset(action for action in every if self.role(action, held, person))
 
     def refusal(self, action: str, held: Iterable[str]) -> Forbidden:
-        """Build the error that explains why the action is forbidden."""
+        """Return the error that explains why the action is forbidden."""
         if action == BUDGET:
             queue = settings.DURABLEAGENTS.budget_queue if raises_budgets() else ""
             others = f", or the role in charge of the queue {queue}," if queue else ""
@@ -77,7 +82,7 @@ class SteeringAuthority:
         return Forbidden(f"Only an operator, {others}, may {action} a run.{why}")
 
 
-# Actions whose names need more words.
+# Actions whose names don't read well in a sentence.
 _IN_WORDS = {
     MODELS: "choose the models of",
     "start_again": "start again from the input of",
@@ -87,14 +92,15 @@ _IN_WORDS = {
 
 
 def asked_of(detail: Any, also: Sequence[str] | None = None) -> list[str]:
-    """Return the queue or role a wait asks, followed by the queues it was escalated to; none for a damaged detail."""
+    """Return the queue or role that a wait asks, followed by the queues it was escalated to.
+    Nothing for a damaged detail."""
     fields = detail if isinstance(detail, dict) else {}
     first = next((each for name in ("queue", "of") if isinstance(each := fields.get(name), str) and each), "")
     return [each for each in (first, *(also or ())) if each]
 
 
 def put_to(wait: Wait) -> list[str]:
-    """Return the queues or roles asked by a wait; escalations count only if signed rows confirm them."""
+    """Return the queues or roles that a wait asks. Escalations count only if signed rows confirm them."""
     went = _went({wait.run_id} if wait.also else ())
     return asked_of(wait.detail, [to for to in wait.also or () if to in went[wait.run_id]])
 
@@ -104,7 +110,8 @@ def in_charge() -> frozenset[str]:
 
 
 def raises_budgets() -> str | None:
-    """Return the role that may raise budgets in addition to operators: the one in charge of the budget queue."""
+    """Return the role in charge of the budget queue, which may raise budgets like operators.
+    None if nobody is."""
     return QUEUES.get(settings.DURABLEAGENTS.budget_queue) or None
 
 
@@ -127,7 +134,7 @@ def standings(runs: Iterable[Run]) -> dict[UUID, SteeringAuthority]:
 
 
 def _went(run_ids: Collection[UUID]) -> Mapping[UUID, Collection[str]]:
-    """Return the queues that questions of these runs were escalated to, as signed rows confirm."""
+    """Return the queues that questions of these runs were escalated to, as confirmed by signed rows."""
     queues = features.only(lambda each: each.queues) if run_ids else None
     return dict.fromkeys(run_ids, ()) if queues is None else queues.escalated(run_ids)
 
@@ -137,7 +144,7 @@ def steering_authority(run: Run) -> SteeringAuthority:
 
 
 def standing_for(run: Run, held: Iterable[str]) -> SteeringAuthority:
-    """Return who may steer this run, as far as it matters for these roles."""
+    """Return who may steer this run. Skips the query if these roles don't depend on queues."""
     held = frozenset(held)
     return (
         SteeringAuthority(creator=run.creator)
@@ -147,7 +154,7 @@ def standing_for(run: Run, held: Iterable[str]) -> SteeringAuthority:
 
 
 def role_to(action: str, run: Run, *, held: Iterable[str], person: int | None) -> str:
-    """Return the role under which someone with these roles may do this. Raises Forbidden with the reason."""
+    """Return the role under which a person with these roles may do this. Raises Forbidden with the reason."""
     held = frozenset(held)
     steering = steering_authority(run)
     role = steering.role(action, held, person)
@@ -157,8 +164,9 @@ def role_to(action: str, run: Run, *, held: Iterable[str], person: int | None) -
 
 
 def check(action: str, run: Run, by: Actor) -> None:
-    """Check under the run's lock that the actor's role allows the action. Raises Forbidden.
-    The system is always allowed: it only acts on children of a run on which someone was allowed to act."""
+    """Check under the run's lock that the actor's role allows the action.
+    Raises Forbidden. The system is always allowed, because it only acts on children of a run on which a person was
+    allowed to act."""
     if by.kind == "system":
         return
     steering = steering_authority(run)
@@ -167,7 +175,7 @@ def check(action: str, run: Run, by: Actor) -> None:
     what = "sets a run's budget" if action == BUDGET else f"may {action} a run that waits or has waited there"
     if role is None:
         if action in (BUDGET, *STOPPING) and is_nobodys(queues):
-            must_be_in_charge(by.role, queues, what)  # names the queue whose row isn't authentic
+            must_be_in_charge(by.role, queues, what)  # raises an error that names the queue with the unauthentic row
         raise steering.refusal(action, [by.role])
     is_own = role == INTEGRATOR and by.person is not None and by.person == run.creator
     if role != OPERATOR and not is_own:
@@ -180,8 +188,8 @@ def is_nobodys(names: Iterable[str]) -> bool:
 
 
 def must_be_in_charge(role: str, names: Iterable[str], what: str) -> None:
-    """Check that one of these queues or roles makes `role` responsible. Raises Forbidden.
-    Locks the queues' rows until the transaction ends; an unauthentic row grants nothing."""
+    """Check that `role` is in charge of one of these queues, or is one of these roles.
+    Raises Forbidden. Locks the queues' rows until the transaction ends. An unauthentic row grants nothing."""
     queues = features.only(lambda each: each.queues)
     refused: Forbidden | None = None
     others = set[str]()
@@ -202,9 +210,9 @@ def must_be_in_charge(role: str, names: Iterable[str], what: str) -> None:
 
 def own_act(run: Run, person: int | None, name: str) -> str | None:
     """Return what a person did in a run or its related runs that bars them from deciding; None if nothing.
-    Stops, budgets, forks, inquiries and rejections put nothing into a run and don't count. A record without an account
-    counts against everybody who has or had its actor's name."""
-    if person is not None and run.creator == person:  # `creator` is that of the whole lineage's first run
+    Stops, budgets, forks, inquiries and rejections don't count, because they add nothing to a run. A record without an
+    account counts against every account that has or had its actor's name."""
+    if person is not None and run.creator == person:  # Continuations and children have the creator of the first run.
         return _DID["start"].format(_WHERE[0])
     found = min(_hands(run, person, name), default=None)
     if found is None:
@@ -214,7 +222,7 @@ def own_act(run: Run, person: int | None, name: str) -> str | None:
     return did if action == "start" else f"{did} at {at:%Y-%m-%d %H:%M:%S} UTC"
 
 
-# Places of involvement, nearest first.
+# Places where a person may have been involved, nearest first.
 _WHERE = ("this run", "a run related to this one", "a run from which this run was forked")
 _DID = {
     "start": "started {}",
@@ -231,9 +239,10 @@ _DID = {
 
 
 # All related runs, each with its place in _WHERE. Input flows in from parents and predecessors, and back from children,
-# so the whole tree counts; so does what a fork continues from, with its tree. Forks of these runs put nothing into
-# them. All ancestors come first, then the nearest descendants of an unbounded family. Each step uses a key or an index
-# of its direction: runs_run_succession, runs_run_children. Damaged rows may form a cycle, so each is taken once.
+# so the whole tree counts, and so does the run that a fork continues from, with its tree. Forks of these runs add
+# nothing to them. All ancestors come first, then the nearest descendants, because a family is unbounded. Each step uses
+# a key or an index for its direction: runs_run_succession, runs_run_children. Damaged rows may form a cycle, so each
+# run is taken once.
 _NEAREST = 10_000
 _WALKED = f"""
     above(id, is_before) AS (
@@ -256,7 +265,7 @@ _WALKED = f"""
         FROM (SELECT id, is_before FROM kin LIMIT {_NEAREST}) AS k LEFT JOIN runs_run AS r ON r.id = k.id
         GROUP BY k.id)"""
 _KNOWN = "family AS (SELECT * FROM unnest(%(ids)s::uuid[], %(places)s::int[]) AS f(id, place))"
-# The names under which records know someone (each way of signing in, each former user name), and the nearest and first
+# The names by which records know the person (each way of signing in, each former user name), and the nearest and first
 # action of each kind. Starting the first run counts as starting all its continuations and children.
 _RECORD = """
     WITH RECURSIVE former AS MATERIALIZED (
@@ -287,12 +296,12 @@ _FIRST_ASKED = _RECORD.format(family=_WALKED) + " UNION ALL SELECT place, NULL, 
 _ASKED_AGAIN = _RECORD.format(family=f" {_KNOWN}")
 
 
-# These put nothing into the run.
+# Actions that add nothing to the run.
 TALKING = ("inquiry", "inquiry_answer", "inquiry_withdraw", "delegate", "delegate_end", "upstream_ask")
 
 
 def _hands(run: Run, person: int | None, name: str) -> list[tuple[int, datetime, str]]:
-    """Return where someone was involved, when, and how. The run object caches its related runs."""
+    """Return where, when and how a person was involved. The related runs are cached in the run object."""
     given: dict[str, Any] = {
         "name": name,
         "person": person,

@@ -17,7 +17,7 @@ from runs.engine.attributes import MAX_ATTRIBUTES
 from runs.engine.budget import Budget
 
 OF_SCHEDULE = "schedule:"  # prefix of the business keys of a schedule's runs
-# Of what waits, and of how long it has waited, that a list of runs can be limited to.
+# Kinds of waits, and lengths of waiting time, by which a list of runs can be filtered.
 WaitFilter = Literal["", "any", "overdue", "escalated"]
 AgeFilter = Literal["", "1h", "8h", "1d", "7d"]
 Tag = Annotated[str, Field(min_length=1, max_length=200)]
@@ -35,7 +35,7 @@ _NUMBER = re.compile(r"[+-]?[0-9.]+(e[+-]?[0-9]+)?", re.IGNORECASE | re.ASCII)
 
 
 def _as_text(given: Any) -> Any:
-    """Accept times only as text: the unit of a number, also of one in a text, would be ambiguous."""
+    """Refuse times that aren't text: the unit of a number, also of one in a text, would be ambiguous."""
     if not isinstance(given, (str, datetime)) or (isinstance(given, str) and _NUMBER.fullmatch(given.strip())):
         raise PydanticCustomError("moment_type", "is not a text with a time")
     return given
@@ -90,12 +90,12 @@ class RunFilter(Strict):
     waiting_before: Moment | None = Field(default=None, description="Only runs with a wait open since before then.")
 
 
-# At most what search supports, without invisible characters, and outside the schedules' prefix.
+# A business key: of limited length, as search requires; without invisible characters; not with the schedules' prefix.
 BusinessKey = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_as_key)]
 
 
 class FirstSignal(Strict):
-    """A signal sent to the run that the start returns."""
+    """A signal that is sent to the run which the start returns."""
 
     name: Annotated[str, Field(min_length=1, max_length=64)] = Field(description="Name of the signal.")
     payload: Any = Field(default=None, description="Any JSON value.")
@@ -108,7 +108,8 @@ Attributes = Annotated[dict[str, Any], Field(max_length=MAX_ATTRIBUTES)]
 
 
 class StartBody(Strict):
-    """`agent` is a name (which starts the newest version, or the one a ramp chooses) or `name@version`. `input` and
+    """Parameters of a start.
+    `agent` is a name (which starts the newest version, or the one that a ramp chooses) or `name@version`. `input` and
     `attributes` must fit the schemas of that version."""
 
     agent: Annotated[str, Field(min_length=1, max_length=200)] = Field(
@@ -145,17 +146,17 @@ MAX_AT_ONCE = 200
 
 
 class BulkBody(Strict):
-    """Many starts. Each succeeds or fails on its own."""
+    """Several starts. Each succeeds or fails on its own."""
 
     runs: Annotated[list[Any], Field(min_length=1, max_length=MAX_AT_ONCE, description="Each as in a single start.")]
 
 
 class SteerBody(Justified):
-    """The person's justification. It is recorded."""
+    """The person's justification of an action. It is recorded."""
 
 
 class SteerRunBody(SteerBody):
-    """An operation on one run."""
+    """Parameters of an operation on one run."""
 
     newest: bool = Field(
         default=False,
@@ -174,19 +175,19 @@ class CancelBody(SteerRunBody):
 
 
 class CancelUndoableBody(SteerRunBody):
-    """The same, of a run with effects that can be undone."""
+    """Parameters of a cancel of a run with effects that can be undone."""
 
     effects: Effects = Field(description=_EFFECTS)
 
 
 class CancelForm(SteerBody):
-    """The same, from a page."""
+    """Parameters of a cancel from the console."""
 
     effects: Effects | None = None
 
 
 class BudgetBody(SteerBody):
-    """Caps to set. Null lifts a cap; a cap that isn't named stays."""
+    """Caps to set. Null lifts a cap; caps that aren't named stay."""
 
     budget: Budget = Field(description="Caps to set.")
     if_caps: Budget | None = Field(
@@ -195,7 +196,7 @@ class BudgetBody(SteerBody):
 
 
 class ModelsBody(SteerBody):
-    """Models to use from now on, in this order. Applies to all assistants unless one is named."""
+    """Models to use from now on, in this order. They apply to all assistants unless one is named."""
 
     models: Annotated[list[Annotated[str, Field(min_length=1, max_length=300)]], Field(min_length=1, max_length=8)] = (
         Field(description="Models in order of preference.")
@@ -225,7 +226,7 @@ class ReconcileBody(SteerBody):
 
 
 class DoubtBody(SteerBody):
-    """Names one unknown outcome, to withdraw a proposal or to query the upstream system."""
+    """Names one unknown outcome, to withdraw a proposal or to query the upstream system about it."""
 
     wait_id: Annotated[UUID, Field(strict=False)] = Field(description="Id of the wait for the unknown outcome.")
 

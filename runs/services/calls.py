@@ -1,4 +1,5 @@
-"""A run's call: its tool, if this process has it, and the waits it opened. Rules as in `command`."""
+"""A run's call: its tool, if this process has it, and the waits it opened.
+For locks and transactions see `command`."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ def tool_here(run: Run, name: str) -> Tool | None:
 
 
 def close_others(run: Run, slot: str, attempt: int, *, by: Actor, now: datetime, **kept: Any) -> list[e.Event]:
-    """Close the waits a settled call left open, except those that `kept` describes; returns the events."""
+    """Close the waits that a settled call left open, except those that match `kept`.
+    Returns the events to write."""
     closing: list[e.Event] = []
     still_open = run.waits.select_for_update().filter(slot=slot, attempt=attempt, resolved_at__isnull=True)
     for wait in still_open.exclude(**kept) if kept else still_open:
@@ -44,12 +46,13 @@ def close_others(run: Run, slot: str, attempt: int, *, by: Actor, now: datetime,
 
 
 def told_at(run_id: UUID, slot: str) -> list[e.Event]:
-    """Return the verified journal of one call. Raises JournalBroken."""
+    """Return the verified events of one call. Raises JournalBroken."""
     return at_slot(run_id, slot)
 
 
 def asked_by(wait: Wait) -> e.WaitOpened | None:
-    """Return the unanswered journal event behind this wait's row; None if the row is forged. Raises JournalBroken."""
+    """Return the journal's event for this wait; None if it is answered or the wait's row is forged. Raises
+    JournalBroken."""
     requested = told_at(wait.run_id, wait.slot)
     if Tape(requested).slot(wait.slot).at(wait.attempt).waits.get((str(wait.kind), wait.n), "") is not None:
         return None
@@ -61,7 +64,7 @@ def asked_by(wait: Wait) -> e.WaitOpened | None:
 
 
 def must_be_asked(act: Act, wait: Wait) -> None:
-    """Raises IllegalTransition if only the wait's row asks, not the journal."""
+    """Check that the journal asks what the wait's row asks. Raises IllegalTransition."""
     try:
         if asked_by(wait) is None:
             raise act.refuse(UNASKED)

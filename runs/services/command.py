@@ -1,5 +1,6 @@
-"""Common parts of all actions on a run. Lock order: Head, Run, related runs (`related_runs.py`), Wait, Approval.
-A driven run is never moved here: its flag is set or its wait resolved, for its worker's next step boundary."""
+"""Common parts of all actions on a run.
+Lock order: Head, Run, related runs (`related_runs.py`), Wait, Approval. A run that a worker drives is never moved here:
+its flag is set or its wait resolved, and the worker acts on that at its next step boundary."""
 
 from __future__ import annotations
 
@@ -36,9 +37,9 @@ log = logging.getLogger("runs.services.command")
 
 
 def locked(run_id: UUID, *, under: Actor) -> tuple[Head, Run]:
-    """Lock and return head and run, in that order, for a named actor. Raises NotFound, NewerRun for a run that only
-    newer code may change, and Erased for one without content, with which nobody can do anything more. The system's own
-    bookkeeping needs neither."""
+    """Lock and return head and run, in that order, for a named actor.
+    Raises NotFound, NewerRun for a run that only newer code may change, and Erased for one whose content was erased, on
+    which no action is possible any more. Neither of the last two applies to the system's own bookkeeping."""
     assert isinstance(under, Actor)
     head = locked_head(run_id)
     run = Run.objects.select_for_update().get(pk=run_id)
@@ -50,36 +51,38 @@ def locked(run_id: UUID, *, under: Actor) -> tuple[Head, Run]:
 
 
 def is_busy(run_id: UUID) -> bool:
-    """Return whether another transaction holds the run; if not, lock it until the caller's transaction ends."""
+    """Return whether another transaction holds the run.
+    If not, the run is locked until the caller's transaction ends."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT 1 FROM ledger_head WHERE run_id = %s FOR UPDATE SKIP LOCKED", [run_id])
         return cursor.fetchone() is None and Head.objects.filter(run_id=run_id).exists()
 
 
 def journal(run_id: UUID, *events: e.Event, by: Actor, entries: Sequence[Entry] = ()) -> None:
-    """Append events, and notify watchers of the run after the commit."""
+    """Append events to the run's journal, and notify its watchers after the commit."""
     notify.ring(run_id, append(run_id, *events, by=by, entries=entries))
 
 
 def redraw(run_id: UUID) -> None:
-    """Make watchers of the run reload after the commit, when the change is not in its journal."""
+    """Make watchers of the run reload after the commit. For changes that aren't in its journal."""
     notify.ring(run_id, 0)
 
 
 def show_to(person: int) -> None:
-    """Make an account's lists reload after the commit, when they change for a run it may not see."""
+    """Make an account's lists reload after the commit. For changes of a run that the account may not see."""
     notify.ring_for(person)
 
 
 def save(run: Run, *fields: str, now: datetime) -> None:
-    """Store what a transition changed, and notify watchers of the run's parent."""
+    """Store the changes of a transition, and notify watchers of the run's parent."""
     run.updated_at = now
     run.save(update_fields=["state", "updated_at", *fields])
     notify.ring_above(run.parent)
 
 
 def make_ready(run: Run, *, now: datetime) -> None:
-    """Mark the run ready, or when it may begin, and queue a wake-up in the same transaction."""
+    """Mark the run ready, now or for the time when it may begin.
+    A wake-up is queued in the same transaction."""
     run.ready_at = due_at(run, now=now)
     wakeups.drive(run.id)
 
@@ -93,7 +96,8 @@ def due_at(run: Run, *, now: datetime) -> datetime | None:
 
 def wake(run: Run, *, now: datetime) -> None:
     """Wake a run after one of its waits was resolved.
-    Kept for later while the run is paused or stopped for an operator; the worker of a driven run sees it itself."""
+    If it is paused, that is noted for its resume. If it is stopped for an operator, it isn't woken. If a worker drives
+    it, the worker notices by itself."""
     if run.owner is not None:
         return
     if run.state == State.PAUSED:
@@ -105,7 +109,8 @@ def wake(run: Run, *, now: datetime) -> None:
 
 
 def is_stopped(run: Run) -> bool:
-    """Return whether the run waits for an operator; after a cancel it only proceeds to its end."""
+    """Return whether the run waits for an operator.
+    After a cancel it doesn't, because it only proceeds to its end."""
     stops = run.waits.filter(kind="operator", resolved_at__isnull=True)
     return stops.exists() and not Head.objects.filter(run_id=run.pk, is_cancel_requested=True).exists()
 
@@ -115,7 +120,7 @@ def open_waits(run: Run) -> list[Wait]:
 
 
 def open_wait(run: Run, spec: WaitSpec, *, now: datetime) -> None:
-    """Store a wait opened outside the run's worker. Writing its event is up to the caller."""
+    """Store a wait that is opened outside the run's worker. The caller writes its event."""
     Wait.objects.create(
         id=spec.id,
         run=run,
@@ -148,7 +153,7 @@ def withdraw_waits(run: Run, *, by: str, now: datetime) -> None:
 
 
 def snapshot(run: Run, head: Head) -> dict[str, Any]:
-    """Return a run's state for the before and after of an override record."""
+    """Return a run's state before or after an action, for its override record."""
     return {
         "state": str(run.state),
         "node": run.node,
@@ -182,7 +187,8 @@ def unpause(run: Run, head: Head, *, now: datetime) -> None:
 
 
 def finish_cancelled(run: Run, head: Head, *, by: str, now: datetime) -> None:
-    """Move a run to `cancelled`, and fence off a worker that still holds it (its journal is unreadable)."""
+    """Move a run to `cancelled`.
+    If its journal is unreadable, a worker may still hold it, and is fenced off."""
     run.cancel()
     run.ready_at, run.owner, run.ended_at, run.is_woken, run.end_seq = None, None, now, False, head.seq + 1
     save(run, "ready_at", "owner", "ended_at", "is_woken", "end_seq", now=now)
@@ -192,12 +198,13 @@ def finish_cancelled(run: Run, head: Head, *, by: str, now: datetime) -> None:
 
 
 def end_as_cancelled(run: Run, head: Head, *, by: str, payload: dict[str, Any], now: datetime) -> e.Event:
-    """Cancel a run, at once if nothing is in progress, in doubt or to be undone; returns the event to write."""
+    """Cancel a run, at once if no call is in progress or in doubt and nothing is to be undone.
+    Returns the event to write."""
     ending = payload | {"asked_by": by}
     try:
         tape = tape_of(run)
     except JournalBroken as broken:
-        # A run with an unreadable journal can't be driven, but it can still be ended.
+        # A run with an unreadable journal can't be driven, but it can be ended.
         finish_cancelled(run, head, by=by, now=now)
         return e.RunCancelled(by=by, in_flight=[f"unknown: the journal can't be read ({broken})"], payload=ending)
     in_doubt = [
@@ -209,7 +216,7 @@ def end_as_cancelled(run: Run, head: Head, *, by: str, payload: dict[str, Any], 
         return e.RunCancelled(by=by, in_flight=tape.outstanding(), payload=ending)
     head.is_cancel_requested, head.is_pause_requested = True, False
     head.save(update_fields=["is_pause_requested", "is_cancel_requested"])
-    # Wait for people who were asked already, unless the upstream has yet to be queried: its worker does that.
+    # Wait for people who were asked already. If the upstream has yet to be queried, its worker must do that first.
     is_asked = bool(in_doubt) and all(
         s.now.open_wait("reconcile") is not None and s.now.asked is None for s in in_doubt
     )
@@ -222,7 +229,7 @@ def end_as_cancelled(run: Run, head: Head, *, by: str, payload: dict[str, Any], 
 
 
 def held_by(run: Run) -> str | None:
-    """Return who paused the run or asked for it; None if only its budget holds it."""
+    """Return who paused the run or requested that; None if at most its budget holds it."""
     return holders([run.pk]).get(run.pk)
 
 
@@ -236,7 +243,7 @@ _LAST = """
 
 
 def holders(run_ids: Iterable[UUID]) -> dict[UUID, str]:
-    """Return who holds each of these runs; runs that nobody holds are left out."""
+    """Return who holds each of these runs. Runs that nobody holds are left out."""
     found: dict[UUID, str | None] = {}
     for run_id, clear in _last(run_ids, _PAUSES):
         if run_id in found:
@@ -250,12 +257,13 @@ def holders(run_ids: Iterable[UUID]) -> dict[UUID, str]:
 
 
 def cancellers(run_ids: Iterable[UUID]) -> dict[UUID, str]:
-    """Return who cancelled each of these runs: the request names the person, its end perhaps only the role."""
+    """Return who cancelled each of these runs.
+    Looks at the request too, since the end may name only a role."""
     found: dict[UUID, str] = {}
     for run_id, clear in _last(run_ids, _CANCELS):
         try:
             event = e.decode(clear)
-        except (ValueError, KeyError, TypeError):  # reported by `verify`
+        except (ValueError, KeyError, TypeError):  # `verify` reports it
             continue
         if isinstance(event, (e.CancelRequested, e.RunCancelled)) and ":" in event.by:
             found.setdefault(run_id, event.by)
@@ -278,7 +286,8 @@ def resolved(wait: Wait, resolution: str, *, by: str) -> e.WaitResolved:
 
 
 def end_unserved(head: Head, run: Run, wait: Wait, now: datetime, by: Actor, *, payload: dict[str, Any]) -> None:
-    """End a run whose wait timed out, because of `payload`; a cancelled or undoing run ends by that instead."""
+    """End a run whose wait timed out, with `payload` as the reason.
+    A cancelled or undoing run is only woken, because it ends anyway."""
     resolve(wait, "timed_out", by=by.ref, now=now)
     journal(run.id, resolved(wait, "timed_out", by=by.ref), by=by)
     if head.is_cancel_requested or run.is_undoing:
@@ -290,7 +299,7 @@ def end_unserved(head: Head, run: Run, wait: Wait, now: datetime, by: Actor, *, 
 
 
 def mark_overdue(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
-    """Mark a wait overdue that only a person can settle."""
+    """Mark a wait as overdue. For waits that only a person can settle."""
     wait.is_overdue = True
     wait.save(update_fields=["is_overdue"])
     notify.ring(run.id, head.seq)
@@ -308,7 +317,7 @@ _IN_WORDS = {"budget": "use more", "priority": "change priority"}
 
 
 class Act:
-    """One person's action on one run: locks, justification, and record."""
+    """A person's action on one run: locks, justification, and record."""
 
     def __init__(self, action: str, run_id: UUID, *, by: Actor, justification: object) -> None:
         self.action, self.by, self.justification = action, by, justified(action, justification)
@@ -322,11 +331,12 @@ class Act:
         return {"justification": self.justification}
 
     def refuse(self, hint: str = "") -> IllegalTransition:
-        """Return the IllegalTransition to raise; it names the continuation of a run that continued as another."""
+        """Return the IllegalTransition to raise. If the run continued as another, it names that one."""
         return refusal(self.action, self.run, hint)
 
     def must_be_allowed(self, *, kinds: Iterable[str] = (), is_held: bool = False) -> None:
-        """Raises IllegalTransition if the state doesn't allow it. `kinds` are the waits that count for this action."""
+        """Check that the run's state allows the action.
+        Raises IllegalTransition. `kinds` are the kinds of open waits."""
         condition = stand_of(
             self.run,
             pause_asked=self.head.is_pause_requested,
@@ -338,7 +348,7 @@ class Act:
             raise self.refuse(hint)
 
     def flag(self, *, pause: bool | None = None, cancel: bool | None = None) -> None:
-        """Set or clear the pause and cancel requests to the owner."""
+        """Set or clear the pause and cancel requests that the run's worker obeys."""
         self.head.is_pause_requested = self.head.is_pause_requested if pause is None else pause
         self.head.is_cancel_requested = self.head.is_cancel_requested if cancel is None else cancel
         self.head.save(update_fields=["is_pause_requested", "is_cancel_requested"])
@@ -346,8 +356,9 @@ class Act:
     def done(
         self, *events: e.Event, entries: Sequence[Entry] = (), after: Mapping[str, Any] = MappingProxyType({})
     ) -> Run:
-        """Append the events and the person's override record, to which `after` is added, and notify.
-        System actions on a child are recorded for its parent only; the child's journal has the reason."""
+        """Append the events and the person's override record, and notify.
+        `after` is added to the record's state after the action. System actions on a child are recorded for its parent
+        only; the child's journal has the reason."""
         if self.by.kind != "system":
             override(
                 self.head,

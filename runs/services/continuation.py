@@ -1,5 +1,6 @@
 """Continuations: a run that was renewed or handed off continues as another one.
-Signals and messages to any of them reach the newest; people's actions on one that has continued are refused."""
+Signals and messages to any run of the chain reach the newest. People's actions on a run that has continued are
+refused."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from runs.models import Run
 from runs.services.lifecycle import find
 
 T = TypeVar("T")
-# Attempts to follow a run that continues at the same moment.
+# Attempts to reach a run that continues at the same moment.
 MAX_ATTEMPTS = 20
 
 
@@ -40,7 +41,8 @@ def newest(run_id: UUID) -> Run:
 
 
 def is_of_chain(run: Run, at: str = "run") -> Q:
-    """Return the condition that a row's `at` is in a run's chain of continuations, itself included."""
+    """Return the condition that a row's `at` belongs to the run's chain of continuations.
+    The chain includes the run itself."""
     first = run.first or run.pk
     return Q(**{f"{at}_id": first}) | Q(**{f"{at}__first": first})
 
@@ -48,8 +50,9 @@ def is_of_chain(run: Run, at: str = "run") -> Q:
 def for_newest(
     run_id: UUID, act: Callable[[UUID], T], *, within: Callable[[], AbstractContextManager[Any]] = transaction.atomic
 ) -> T:
-    """Call `act` with the newest continuation, again when that raises HasContinued.
-    Raises NotFound, and what it raises. Each try is its own transaction (`within`), so that nobody has two runs locked.
+    """Call `act` with the newest continuation, and again each time it raises HasContinued.
+    Each attempt is its own transaction (`within`), so that no two runs are locked at once. Raises NotFound,
+    KeepsContinuing, and what `act` raises.
     """
     for _ in range(MAX_ATTEMPTS):
         try:
@@ -61,15 +64,17 @@ def for_newest(
 
 
 def look_at_newest(run_id: UUID, look: Callable[[UUID], T]) -> T:
-    """Read the newest continuation before acting on it, outside any transaction because it may be slow."""
+    """Call `look` with the newest continuation before acting on it.
+    This is done outside any transaction, because it may be slow."""
     return to_newest(run_id, look, within=nullcontext)
 
 
 def to_newest(
     run_id: UUID, act: Callable[[UUID], T], *, within: Callable[[], AbstractContextManager[Any]] = transaction.atomic
 ) -> T:
-    """Do a person's action to the newest continuation, even if it continues just now; `within` a transaction.
-    Raises NotFound, and what the action raises."""
+    """Apply a person's action to the newest continuation, even if the run continues at this moment.
+    Each attempt runs in its own transaction (`within`). Raises NotFound, KeepsContinuing, and what the action
+    raises."""
 
     def at(newest_id: UUID) -> T:
         try:

@@ -31,12 +31,12 @@ class DeadBody(SteerBody):
     host: Annotated[str, Field(min_length=1, max_length=255, description="Name as listed by GET /api/v1/fleet.")]
 
 
-# A process with a heartbeat younger than this can't be declared dead.
+# A process whose last heartbeat is more recent than this can't be declared dead.
 SILENT_SECONDS = 10
 
 
 class ShowsLife(DurableAgentsError):
-    """A process of the host has sent a heartbeat a moment ago."""
+    """A process of the host sent a heartbeat a moment ago."""
 
     status, code, title = 409, "host-alive", "The host is alive"
 
@@ -49,7 +49,7 @@ class ShowsLife(DurableAgentsError):
 
 
 class NotToDrain(DurableAgentsError):
-    """The process drives no runs, has ended, or is draining already."""
+    """The process drives no runs, has ended, or was asked to drain already."""
 
     status, code, title = 409, "not-to-drain", "The worker can't be drained"
 
@@ -58,22 +58,23 @@ class NotToDrain(DurableAgentsError):
 
 
 def may_act(by: Actor, what: str) -> None:
-    """Raises Forbidden for anybody but operators and shell users."""
+    """Check that the actor is an operator or a shell user. Raises Forbidden."""
     if by.role != OPERATOR and by.auth != "shell":
         raise Forbidden(f"Only an operator may {what}.")
 
 
 def declarable() -> QuerySet[Process]:
-    """Return processes whose hosts may be declared dead: recorded as alive, or given up without proof."""
+    """Return processes that can be declared dead with their host.
+    They are recorded as alive, or were given up without proof."""
     given_up = Q(end_cause__in=[Incident.Cause.SUSPICION, Incident.Cause.HOST_GONE])
     return Process.objects.filter(Q(ended_at=None) | given_up)
 
 
 @transaction.atomic
 def declare_dead(host: str, *, by: Actor, justification: str) -> int:
-    """Declare that nothing runs on a host any more; returns of how many processes.
-    The locks put a heartbeat or a proof of death before or after all of this. Raises Forbidden, NotFound, ShowsLife,
-    JustificationRequired."""
+    """Declare that nothing runs on a host any more.
+    Returns the number of its processes. Their rows are locked, so that a heartbeat or a proof of death comes either
+    before or after all of this. Raises Forbidden, NotFound, ShowsLife, JustificationRequired."""
     may_act(by, "declare a host dead")
     why = justified("declare_dead", justification)
     held = list(declarable().filter(host=host).order_by("pk").select_for_update().values_list("pk", flat=True))
@@ -111,8 +112,9 @@ def declare_dead(host: str, *, by: Actor, justification: str) -> int:
 
 @transaction.atomic
 def drain(process_id: UUID, *, by: Actor, justification: str) -> Process:
-    """Ask a worker to stop claiming, release its runs at step boundaries, and end; it is replaced then.
-    Begins within about three seconds. Raises Forbidden, NotFound, NotToDrain, JustificationRequired."""
+    """Ask a worker to stop claiming, release its runs at step boundaries, and end.
+    Another worker then replaces it. It begins within about three seconds. Raises Forbidden, NotFound, NotToDrain,
+    JustificationRequired."""
     may_act(by, "drain a worker")
     why = justified("drain", justification)
     process = Process.objects.select_for_update().filter(pk=process_id).first()
@@ -182,7 +184,7 @@ def is_in_pool(run: Run, *, now: datetime) -> bool:
 
 
 def _lost(act: Act, owner: UUID) -> tuple[e.WorkerLost, Incident]:
-    """Return the event and the incident of taking the run from its worker; it counts against nobody."""
+    """Return the event and the incident for taking the run from its worker. It isn't counted as a death."""
     head, now = act.head, act.now
     stood = progress_at_loss(act.run.pk, claimed_seq=head.claimed_seq)
     process = Process.objects.filter(pk=owner).first()

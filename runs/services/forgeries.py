@@ -1,4 +1,4 @@
-"""Callbacks with unknown tokens: counted, and logged at most once a minute."""
+"""Callbacks with unknown tokens are counted, and logged at most once a minute."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LOG_EVERY_SECONDS = 60.0
 
 
 class Forgeries:
-    """Counter with a rate-limited log, so that guessing tokens leaves a trace but can't fill the disk."""
+    """A counter with a rate-limited log, so that guessing tokens leaves a trace but can't fill the disk."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -20,7 +20,8 @@ class Forgeries:
         self._lock = threading.Lock()
 
     def note(self, address: str) -> None:
-        """Count one. The token isn't logged: it may be a real one with a typo."""
+        """Count a callback with an unknown token.
+        The token isn't logged, because it may be a real one with a typo."""
         with self._lock:
             self.count += 1
             self._unlogged += 1

@@ -1,5 +1,5 @@
-"""Deferral of deadlines while their run is halted. The app with halts replaces the SQL hooks; without it no run is
-halted (runs/sql/hooks.sql)."""
+"""Deferral of deadlines while their run is halted.
+The app for halts replaces the SQL hooks; without it no run is ever halted (runs/sql/hooks.sql)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ledger.clock import database_now
 from runs import features
 from runs.models import Run, Wait
 
-# The most by which a deadline is deferred in advance.
+# Limit by which a deadline is deferred in advance.
 MAX_AHEAD = timedelta(minutes=5)
 
 
@@ -30,13 +30,13 @@ def stretches(run_id: UUID, since: datetime, until: datetime) -> list[tuple[date
 
 
 def ahead_of(wait: Wait) -> datetime | None:
-    """Return until when halted time is already counted in a wait's deadline; None if none is."""
+    """Return the time until which halted time is already included in a wait's deadline; None if none is."""
     until: datetime | None = _call("runs_counted_until(%s)", wait.pk)
     return until
 
 
 def is_past(wait: Wait, now: datetime) -> bool:
-    """Return whether a wait's deadline has passed, with halted time that wasn't added to it yet."""
+    """Return whether a wait's deadline has passed, including halted time that wasn't added to it yet."""
     if wait.deadline > now:
         return False
     since = max(wait.opened_at, ahead_of(wait) or wait.opened_at)
@@ -44,13 +44,13 @@ def is_past(wait: Wait, now: datetime) -> bool:
 
 
 def could_be_put_off(wait: Wait) -> timedelta:
-    """Return by how much its deadline can have been deferred since it was opened."""
+    """Return the largest time by which a wait's deadline can have been deferred since it was opened."""
     stood = stood_still(wait.run_id, wait.opened_at, wait.resolved_at or database_now())
     return stood + MAX_AHEAD if stood else stood
 
 
 def put_off(wait: Wait) -> bool:
-    """Defer a due wait whose run was halted; needs all locks. Returns whether it is no longer due."""
+    """Defer a due wait whose run was halted. Needs all locks. Returns whether the wait is no longer due."""
     later = _call("runs_put_off(%s, %s, %s, %s)", wait.id, wait.run_id, wait.opened_at, wait.deadline)
     if later is not None:
         follow_deadline(wait.id)
@@ -58,12 +58,12 @@ def put_off(wait: Wait) -> bool:
 
 
 def count_from(wait: Wait, now: datetime) -> None:
-    """Count halted time from now on for a wait with a new deadline."""
+    """Count halted time only from now on, because the wait has a new deadline."""
     _call("runs_count_from(%s, %s, %s)", wait.id, wait.run_id, now)
 
 
 def is_halted(run_id: UUID) -> bool:
-    """Return whether a run is halted as a whole."""
+    """Return whether the whole run is halted, rather than single calls."""
     return _call("runs_halted_by(%s, NULL)", run_id) is not None
 
 
@@ -78,7 +78,7 @@ def put_off_time(run: Run) -> bool:
 
 
 def follow_deadline(wait_id: UUID) -> None:
-    """Notify apps that keep a copy of a wait's deadline, or count it by a calendar, that it was deferred."""
+    """Notify apps of a deferred deadline, because they may keep a copy of it, or count it by a calendar."""
     wait = Wait.objects.get(pk=wait_id)
     if (follow := features.handler(lambda each: each.on_wait_moved, wait.kind)) is not None:
         follow(wait)

@@ -55,28 +55,29 @@ def key_from(header: str | None) -> str | None:
 
 @transaction.atomic
 def answer_once(principal: str, key: str, request: Any, act: Callable[[], tuple[int, Any]]) -> tuple[int, bytes]:
-    """Run `act` for the first request of (principal, key) and return the same bytes to every repeat, without the fields
-    that are shown once.
+    """Run `act` for the first request of (principal, key), and return the same bytes for repeated ones.
+    Fields that are shown only once are left out of these.
 
-    A failed `act` stores nothing, so the key may be used again. A concurrent second request fails at once; losing the
-    race for the transaction's advisory lock can't be told from a hash collision, and both may be retried. Raises
-    KeyInUse, KeyReused.
+    A failed `act` stores nothing, so the key may be used again. A concurrent second request fails at once. The
+    transaction's advisory lock may also be held because of a hash collision, which can't be told apart; in both cases
+    the client may try again. Raises KeyInUse, KeyReused.
     """
     encode = json.dumps(request, sort_keys=True, separators=(",", ":")).encode()
-    digest = mac(word_key(), b"request\x00" + encode)  # keyed: a plain digest would confirm a guess of the input
+    # keyed, because a plain digest would confirm a guess of the input
+    digest = mac(word_key(), b"request\x00" + encode)
     with connection.cursor() as cursor:
         cursor.execute("SELECT * FROM runs_answer_to(%s, %s, %s)", [_lock_number(principal, key), principal, key])
         is_ours, body_hash, status, known = cursor.fetchone()
-    # Checked even without the lock: another repeat may hold it.
+    # This is checked even without the lock, because another repeated request may hold it.
     if body_hash is not None:
-        # Older rows have a plain digest; of an erased run the digest is gone.
+        # Older rows have a plain digest. If the run was erased, its digest was removed.
         if status != Erased.status and bytes(body_hash) not in (digest, hashlib.sha256(encode).digest()):
             raise KeyReused()
         return status, text_in(known).encode()
     if not is_ours:
         raise KeyInUse()
     status, body = act()
-    # Stored as text: jsonb would reorder the members, and a repeat must be the same bytes.
+    # The body is stored as text: jsonb would reorder its members, and each repeat must get the same bytes.
     text = ShapeRenderer().render(body)
     kept = ShapeRenderer().render(body.as_kept()) if isinstance(body, Shape) and body.shown_once else text
     with connection.cursor() as cursor:
@@ -85,14 +86,15 @@ def answer_once(principal: str, key: str, request: Any, act: Callable[[], tuple[
 
 
 def _stored(text: str) -> str:
-    """Return an answer as stored: under the key of the run that it names, so that erasing the run erases it too."""
+    """Return an answer as it is stored.
+    It is encrypted with the key of the run it names, so that erasing the run erases it."""
     body = json.loads(text)
     for name in ("run_id", "run", "id") if isinstance(body, dict) else ():
         try:
             run_id = UUID(body[name])
             if encrypted(text, run_id) is not None:
                 return stored_text(text, run_id)
-        except (KeyError, TypeError, AttributeError, ValueError):  # no run's id, or one without a key
+        except (KeyError, TypeError, AttributeError, ValueError):  # not a run's id, or the run has no key
             continue
     return stored_text(text, INSTALLATION)
 
@@ -103,7 +105,7 @@ def kept_answer(principal: str, key: str) -> bytes | None:
 
 
 def kept_answers(principal: str, keys: Sequence[str]) -> dict[str, bytes]:
-    """Return the stored responses by key, without keys that have none."""
+    """Return the stored responses by key. Keys without one are left out."""
     kept = IdempotencyRecord.objects.filter(principal=principal, key__in=list(keys)).values_list("key", "body")
     return {key: text_in(str(body)).encode() for key, body in kept}
 

@@ -40,8 +40,8 @@ Message = Annotated[str, Field(min_length=1, max_length=MAX_LETTERS)]
 
 
 class StateSeen(Strict):
-    """The state of the run that the caller has seen: number and hash of its last event. Refused with 409 if it has
-    changed."""
+    """The state of the run that the caller has seen: number and hash of its last event.
+    The request is refused with 409 if that has changed."""
 
     seq: Annotated[int, Field(ge=1)] = Field(description="Number of the last journal event.")
     head: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] = Field(description="Hash of that event.")
@@ -75,7 +75,7 @@ ACTION = "inject"
 
 
 class CanNotTake(DurableAgentsError):
-    """The run can't take context in its current place; `reason` is a code for why."""
+    """The run can't take context at its current position. `reason` is a code for the cause."""
 
     status, code, title = 409, "context-refused", "The run can't take context"
 
@@ -85,7 +85,7 @@ class CanNotTake(DurableAgentsError):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A run's place with its last event `seq` and that event's hash `head`, and the patched state, if any."""
+    """A run's position, its last event (`seq` and its hash `head`), and the patched state, if any."""
 
     run: Run
     seq: int
@@ -97,12 +97,11 @@ class Look:
 
 
 def look(run_id: UUID, *, patch: dict[str, Any] | None = None, message: str | None = None) -> Look:
-    """Preview what the context would make of a run.
-    Raises NotFound, InvalidInput, TooLarge, CanNotTake, IllegalTransition, RecordDamaged, Busy, UnknownAgent,
-    UnknownVersion."""
+    """Return a preview of the run with this context. Raises NotFound, InvalidInput, TooLarge, CanNotTake,
+    IllegalTransition, RecordDamaged, Busy, UnknownAgent, UnknownVersion."""
     with transaction.atomic():
         run = find(run_id)
-        head = Head.objects.filter(pk=run_id).first() or locked_head(run_id)  # raises if it is missing
+        head = Head.objects.filter(pk=run_id).first() or locked_head(run_id)  # raises an error if it is missing
         must_stand_still(run, head)
         agent = agent_of(run)
         try:
@@ -128,7 +127,7 @@ def look(run_id: UUID, *, patch: dict[str, Any] | None = None, message: str | No
 
 
 def must_stand_still(run: Run, head: Head) -> None:
-    """Raises IllegalTransition if the run's state doesn't allow injecting context."""
+    """Check that the run's state allows injecting context. Raises IllegalTransition."""
     is_stopped = run.waits.filter(kind=Wait.Kind.OPERATOR, resolved_at__isnull=True).exists()
     kinds = [Wait.Kind.OPERATOR] if is_stopped else []
     condition = stand_of(run, pause_asked=head.is_pause_requested, cancel_asked=head.is_cancel_requested, kinds=kinds)
@@ -168,7 +167,7 @@ def _patched_state(agent: Agent, found: PatchPosition, patch: dict[str, Any]) ->
 
 
 def _must_be_heard(run_id: UUID, agent: Agent, found: PatchPosition) -> None:
-    """Raises CanNotTake if no model would hear a message."""
+    """Check that a model of the run's node would receive a message. Raises CanNotTake."""
     if not agent.assistants:
         raise CanNotTake(run_id, "no_models", f"{agent.graph_id} uses no models, so no one would receive a message")
     if found.is_between:
@@ -181,7 +180,7 @@ _GO_ON: Mapping[str, Callable[..., Run]] = {"resume": lifecycle.resume, "retry":
 
 
 class Moved(DurableAgentsError):
-    """The run is no longer in the state that was seen."""
+    """The run's state has changed since the caller saw it."""
 
     status, code, title = 409, "state-moved", "The run has moved on"
 
@@ -206,9 +205,9 @@ class Moved(DurableAgentsError):
 def go_on(
     action: str, run_id: UUID, context: ContextBody, *, by: Actor, justification: str, seen_before: Look | None = None
 ) -> Run:
-    """Resume or retry (`action`) a run as `context` saw it, and inject the context; both happen or neither.
-    Callers in a transaction call the slow `look_first` before it and pass `seen_before`. Raises Moved, and what
-    `look_first` and the action raise."""
+    """Resume or retry (`action`) a run in the state that `context` saw, and inject the context; both happen or neither.
+    A caller that is in a transaction must call the slow `look_first` before it and pass the result as `seen_before`.
+    Raises Moved, and what `look_first` and the action raise."""
     may_hand(by)
     why = justified(action, justification)
     seen = seen_before or look_first(action, run_id, context, by=by, justification=why)
@@ -218,8 +217,9 @@ def go_on(
 
 
 def look_first(action: str, run_id: UUID, context: ContextBody, *, by: Actor, justification: str) -> Look:
-    """Check the context before it is injected; may take as long as two turns in `run_trial`.
-    Raises Forbidden, JustificationRequired, InvalidInput, and what `look` raises."""
+    """Check the context before it is injected.
+    May take twice the time limit of `run_trial`. Raises Forbidden, JustificationRequired, InvalidInput, and what `look`
+    raises."""
     may_hand(by)
     justified(action, justification)
     if context.patch is None and context.message is None:
@@ -229,13 +229,13 @@ def look_first(action: str, run_id: UUID, context: ContextBody, *, by: Actor, ju
 
 
 def may_hand(by: Actor) -> None:
-    """Raises Forbidden for actors who may not inject context."""
+    """Check that the actor may inject context. Raises Forbidden."""
     if authority.SteeringAuthority().role(ACTION, [by.role], by.person) is None:
         raise authority.SteeringAuthority().refusal(ACTION, [by.role])
 
 
 def _hand(run_id: UUID, found: Look, seen: StateSeen, *, by: Actor, justification: str) -> None:
-    """Write the event and its record under the run's lock."""
+    """Write the event and the override record under the run's lock."""
     act = Act(ACTION, run_id, by=by, justification=justification)
     now = act.head.seq, bytes(act.head.chain).hex()
     if now != (seen.seq, seen.head) or now != (found.seq, found.head):

@@ -1,4 +1,5 @@
-"""Starting, pausing, resuming, cancelling and retrying runs, authorized under the lock. Rules as in `command`."""
+"""Starting, pausing, resuming, cancelling and retrying runs, authorized under the lock.
+For locks and transactions see `command`."""
 
 from __future__ import annotations
 
@@ -71,7 +72,8 @@ _PATIENCE = "SET LOCAL idle_in_transaction_session_timeout = '2min'"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The plan of a start: earliest and latest time, and place in its key's queue (runs/services/starts)."""
+    """The plan of a start: earliest and latest time, and the run that is ahead in its key's queue
+    (runs/services/starts)."""
 
     business_key: str = ""
     on_conflict: str = ""
@@ -93,8 +95,9 @@ class Plan:
         )
 
     def store(self, run: Run, *, has_time: bool) -> None:
-        """Store the plan in the new run's row. Raises IntegrityError if another run of the key is active.
-        Unless the run was given a time limit (`has_time`), it counts from when the run may begin."""
+        """Store the plan in the new run's row.
+        Raises IntegrityError if another run of the key is active. The default time limit counts from when the run may
+        begin; with `has_time` the run has its own."""
         run.business_key, run.is_queued = self.business_key, self.behind is not None
         run.start_at, run.start_before = self.start_at, self.start_before
         run.ready_at = due_at(run, now=run.created_at)
@@ -110,7 +113,8 @@ def _iso(at: datetime | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A new run with its head, the versions that workers drive, the event that assigned its version, and its halt."""
+    """A new run with its head, the versions that workers drive, and the halt that covers it.
+    `found_by` and `assigned` are the events that set its search attributes and its version."""
 
     run: Run
     head: Head
@@ -148,9 +152,9 @@ def accept(
     request_key: str = "",
     forked: e.RunForked | None = None,
 ) -> Accepted:
-    """Accept a run as `start` does, in the caller's transaction, which must end without the run if this raises.
-    `most` is the largest budget the caller may give; `plan` says when the run may begin, and needs the lock of its key;
-    `request_key` is the Idempotency-Key, which identifies a start without a business key; `forked` is recorded."""
+    """Accept a run as `start` does, in the caller's transaction, which must be rolled back if this raises.
+    `most` is the largest budget the caller may give. `plan` says when the run may begin, and needs the lock of its key.
+    `request_key` is the Idempotency-Key, which identifies a start without a business key. `forked` is recorded."""
     assert connection.in_atomic_block, "a run and the record of its starter must be written in one transaction"
     run_id = UUID(str(uuid_utils.uuid7()))
     assigned = choose(agent, tags=tags, key=_key_of(plan, request_key, run_id))
@@ -186,7 +190,7 @@ def accept(
     if fingerprint != version.fingerprint():
         note_use(version)
     run.ready_at = run.created_at = run.updated_at = at
-    run._state.adding = False  # stored by runs_start
+    run._state.adding = False  # runs_start has stored it
     head = Head(run_id=run.id, seq=seq, chain=chain, bytes=kept_bytes(values))
     limits.store(run, head)
     if plan is not None:
@@ -219,7 +223,8 @@ def _insert(
 
 
 def _key_of(plan: Plan | None, request_key: str, run_id: UUID) -> Key:
-    """Return what identifies a start for its version; a business key first, because the next start has it too."""
+    """Return the key by which the start's version is assigned.
+    A business key goes first, because later starts share it."""
     if plan is not None and plan.schedule is not None:
         return Key("schedule", str(plan.schedule))
     if plan is not None and plan.business_key:
@@ -228,7 +233,8 @@ def _key_of(plan: Plan | None, request_key: str, run_id: UUID) -> Key:
 
 
 def _found_by(agent: Agent, attributes: Mapping[str, Any], by: Actor) -> list[e.AttributesSet]:
-    """Return the event that sets the run's search attributes. Raises InvalidInput naming each invalid one."""
+    """Return the event that sets the run's search attributes, if any.
+    Raises InvalidInput, which names each invalid one."""
     given = {name: value for name, value in attributes.items() if value is not None}
     try:
         return [setting(agent.attributes, given, by=by.ref)] if given else []
@@ -259,7 +265,7 @@ def checked(agent: Agent, input: Any) -> Any:
 
 
 def _problem(error: Any) -> dict[str, str]:
-    """Return a validation error as field, problem and fix; a type may supply its own fix."""
+    """Return a validation error as field, problem and fix. A type may supply its own fix."""
     return {
         "field": misfit.path(["input", *error["loc"]]),
         "problem": misfit.problem(error),
@@ -272,14 +278,14 @@ def _problem(error: Any) -> dict[str, str]:
 
 @transaction.atomic
 def pause(run_id: UUID, *, by: Actor, justification: str) -> Run:
-    """Pause at the next step boundary, or at once if no worker drives the run.
-    Raises IllegalTransition, JustificationRequired, NotFound."""
+    """Pause at the next step boundary, or at once if no worker drives the run. Raises IllegalTransition,
+    JustificationRequired, NotFound."""
     act = Act("pause", run_id, by=by, justification=justification)
     run = act.run
     requested = _asked_for_budget(run)
     act.must_be_allowed(kinds=[Wait.Kind.BUDGET] if requested else [], is_held=requested is not None and _is_held(run))
     if requested is not None:
-        # It waits for its budget: a raise must not resume it before a person does.
+        # The run waits for its budget. A raise must not resume it before a person does.
         note(requested, {"held_by": act.by.ref})
         return act.done(e.RunPaused(by=by.ref, payload=act.payload))
     if run.owner is not None:
@@ -303,21 +309,22 @@ def _is_held(run: Run) -> bool:
 
 @transaction.atomic
 def resume(run_id: UUID, *, by: Actor, justification: str) -> Run:
-    """Resume a paused run: back to its waits if nothing came meanwhile, else to a worker. Raises as `pause` does."""
+    """Resume a paused run: it returns to its waits, or to a worker if one was resolved meanwhile.
+    Raises what `pause` raises."""
     act = Act("resume", run_id, by=by, justification=justification)
     run = act.run
     is_asking = run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True).exists()
     act.must_be_allowed(kinds=[Wait.Kind.BUDGET] if is_asking else [], is_held=is_asking and _is_held(run))
     _must_be_alone(act)
     if run.state != State.PAUSED:
-        act.flag(pause=False)  # its worker has not reached the boundary yet
+        act.flag(pause=False)  # The worker has not reached the step boundary yet.
         return act.done(e.RunResumed(by=by.ref, state=str(run.state), payload=act.payload))
     unpause(run, act.head, now=act.now)
     return act.done(e.RunResumed(by=by.ref, state=str(run.state), payload=act.payload))
 
 
 def _must_be_alone(act: Act) -> None:
-    """Raises IllegalTransition if a related run does the same work; locks related runs."""
+    """Check that no related run does the same work. Locks related runs. Raises IllegalTransition."""
     related_runs.lock(act.run.pk)
     if (other := related_runs.find_competing_run(act.run)) is not None:
         raise act.refuse(related_runs.why_not(other))
@@ -325,9 +332,9 @@ def _must_be_alone(act: Act) -> None:
 
 @transaction.atomic
 def cancel(run_id: UUID, *, by: Actor, justification: str, effects: str | None = None, by_rule: bool = False) -> Run:
-    """End a run: nothing more is dispatched, and calls in doubt are settled first. Raises InvalidInput, and as `pause`.
-    `effects` must say "undo" or "leave" if there are any to undo; if the system or a rule (`by_rule`, a later start
-    of its key) ends the run, its agent says so."""
+    """Cancel a run: nothing more is dispatched, and calls in doubt are settled first.
+    Raises InvalidInput, and what `pause` raises. `effects` must be "undo" or "leave" if there are any to undo. If the
+    system or a rule (`by_rule`, a later start of its key) ends the run, its agent decides that."""
     act = Act("cancel", run_id, by=by, justification=justification)
     run = act.run
     act.must_be_allowed(kinds=[w.kind for w in open_waits(run) if w.kind in (Wait.Kind.OPERATOR, Wait.Kind.RECONCILE)])
@@ -343,7 +350,8 @@ def _stops_of(run: Run) -> list[str]:
 
 
 def _looked_at(act: Act, payload: dict[str, Any]) -> list[e.Event]:
-    """Withdraw operator and budget waits of a run that will undo its effects; returns the events."""
+    """Withdraw the operator and budget waits of a run that will undo its effects.
+    Returns the events to write."""
     if payload.get("effects") != UNDO:
         return []
     stops = list(act.run.waits.select_for_update().filter(kind__in=("operator", "budget"), resolved_at__isnull=True))
@@ -354,11 +362,11 @@ def _looked_at(act: Act, payload: dict[str, Any]) -> list[e.Event]:
 
 @transaction.atomic
 def retry(run_id: UUID, *, by: Actor, justification: str) -> Run:
-    """Re-enter the visit of a failed run, or one stopped for an operator. Raises as `pause` does.
+    """Re-enter the visit of a failed run, or of one stopped for an operator. Raises what `pause` raises.
 
-    Committed calls are answered from the journal; only definite failures that the node didn't continue from are tried
-    again, under an approval that is in time or a new one. Missing callbacks are awaited again. A waiting run that
-    undoes its effects, and its children, check their waits again.
+    Committed calls are answered from the journal. Only definite failures that the node didn't continue from are tried
+    again, under an approval that is still valid or a new one. Callbacks that didn't come are awaited again. A waiting
+    run that undoes its effects, and its children, check their waits again.
     """
     act = Act("retry", run_id, by=by, justification=justification)
     run, head = act.run, act.head
@@ -414,7 +422,7 @@ def _live_again(act: Act, taken: IllegalTransition) -> None:
 
 
 def _unheard(act: Act) -> dict[str, Any]:
-    """Return news that the run continued without, for its worker to show to an operator first."""
+    """Return late results that the run continued without, which its worker first shows to an operator."""
     try:
         late = retrying.unheard_of(act.run)
     except (ValueError, KeyError) as broken:

@@ -1,4 +1,4 @@
-"""Set the priority of a run: runs with a higher one are claimed first."""
+"""Setting the priority of a run. Runs with a higher priority are claimed first."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PriorityBody(SteerBody):
 
 
 class RunHasEnded(DurableAgentsError):
-    """The priority of a run that has ended can't be set."""
+    """The run has ended, so its priority can't be set."""
 
     status, code, title = 409, "illegal-state", "The state does not allow this"
 
@@ -49,7 +49,8 @@ def set_priority(run_id: UUID, priority: int, *, by: Actor, justification: str) 
 
 
 def start_with(run: Run, priority: int, *, by: Actor) -> None:
-    """Set the priority requested by a start, in its transaction. Raises InvalidInput above the caller's maximum."""
+    """Set the priority that a start requests, in its transaction.
+    Raises InvalidInput above the caller's maximum."""
     if priority:
         _check(priority, highest=HIGHEST if by.role == OPERATOR else settings.DURABLEAGENTS.priority)
         _store(run, priority, by=by, why="")

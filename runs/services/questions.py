@@ -1,4 +1,5 @@
-"""Questions of nodes to people: who may answer, validation, and the first answer. Rules as in `command`."""
+"""Questions of nodes to people: who may answer, validation, and the first answer, which wins.
+For locks and transactions see `command`."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ class QuestionClosed(DurableAgentsError):
 
 
 def roles_for(wait: Wait) -> tuple[str, ...]:
-    """Return the roles that may answer: the named one, or that in charge of the named queue; and operators."""
+    """Return the roles that may answer: operators, and the named role or the one in charge of the named queue."""
     of = str(wait.detail.get("of", "")) if isinstance(wait.detail, dict) else ""
     named = QUEUES.get(of, of)
     return (named, OPERATOR) if is_role(named) and named != OPERATOR else (OPERATOR,)
@@ -75,7 +76,8 @@ def role_to_answer(wait: Wait, held: Iterable[str]) -> str:
 
 
 def open_for(held: frozenset[str]) -> QuerySet[Wait]:
-    """Return the open questions these roles may answer, by deadline; all of them for roles that answer none."""
+    """Return the open questions that these roles may answer, by deadline.
+    For roles that answer none, return all of them."""
     questions = Wait.objects.filter(kind=Wait.Kind.INPUT, resolved_at__isnull=True).exclude(run__state__in=ENDED)
     if OPERATOR not in held and any(role in held for role in QUEUES.values()):
         named = {role for role in held if is_role(role)} | {queue for queue, role in QUEUES.items() if role in held}
@@ -94,7 +96,8 @@ def question(run_id: UUID, wait_id: UUID) -> Wait:
 
 
 def _attest_repeat(run: Run, wait_opened: e.WaitOpened, given: Any, now: datetime) -> str:
-    """Return what an answer attests about the sender of a call that it lets a fork repeat. Raises IllegalTransition."""
+    """Return what an answer attests about the sender of a call which it lets a fork repeat. Raises
+    IllegalTransition."""
     if (attest := features.only(lambda each: each.attest_repeat)) is not None:
         return attest(run, wait_opened, given, now)
     if given.get("decision") == AGAIN:
@@ -104,9 +107,8 @@ def _attest_repeat(run: Run, wait_opened: e.WaitOpened, given: Any, now: datetim
 
 @transaction.atomic
 def answer(run_id: UUID, wait_id: UUID, given: Any, *, by: Actor, justification: str = "") -> Run:
-    """Answer a question; the first answer wins.
-    Raises NotFound, Forbidden, QuestionClosed, InvalidInput, RecordDamaged, and IllegalTransition where a fork would
-    repeat what may still be sent."""
+    """Answer a question; the first answer wins. Raises NotFound, Forbidden, QuestionClosed, InvalidInput,
+    RecordDamaged, and IllegalTransition if a fork would repeat a call that may still be in progress."""
     asks = question(run_id, wait_id)
     allowed = roles_for(asks)
     if by.role not in allowed and not authority.is_nobodys(authority.asked_of(asks.detail)):
@@ -146,7 +148,8 @@ def answer(run_id: UUID, wait_id: UUID, given: Any, *, by: Actor, justification:
 
 
 def _on_record(wait: Wait) -> e.WaitOpened:
-    """Return the journal event that asks the question, because its row may be forged. Raises RecordDamaged."""
+    """Return the journal event that asks the question, because the wait's row may be forged.
+    Raises RecordDamaged."""
     try:
         requested = asked_by(wait)
     except JournalBroken as broken:

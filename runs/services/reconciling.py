@@ -1,4 +1,4 @@
-"""A person's verdict on a call with an unknown outcome. Rules as in `command`."""
+"""A person's verdict on a call with an unknown outcome. For locks and transactions see `command`."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def reconcile(
 ) -> Proposal | None:
     """Settle an unknown outcome of a run; `wait_id` may be omitted if no other was ever unknown.
 
-    Where two people have to settle it, the first proposal is recorded and returned, and nothing else changes until a
+    If two people have to settle it, the first proposal is recorded and returned, and nothing else changes until a
     second person proposes the same. `agrees_with` is the number of a recorded proposal that the caller has read: it
     counts only while that is in force, and its receipt need not be given again. `happened`: the receipt becomes the
     call's result. `did_not`: the call is made again, once the old worker is proven gone, or a person attests it by
-    `sender_is_gone`. `fail`: the run fails. Raises InvalidInput, IllegalTransition, JustificationRequired, NotFound;
-    where it takes two, AlreadySaid, Forbidden, SaidOtherwise and PayloadsHidden.
+    `sender_is_gone`. `fail`: the run fails. Raises InvalidInput, IllegalTransition, JustificationRequired, NotFound; if
+    two people are needed, AlreadySaid, Forbidden, SaidOtherwise and PayloadsHidden.
     """
     _check_verdict(verdict)
     if agrees_with is not None:
@@ -110,9 +110,9 @@ def _close(act: Act, wait: Wait, verdict: str) -> None:
 
 
 def _unsettled(act: Act, wait_id: UUID | None) -> tuple[Wait, Slot, e.ToolInvoked]:
-    """Return the call a person settles: its locked wait, its record and its intent.
-    A verdict must never settle another call, even if sent twice: where several are or were open it must name its own.
-    Raises IllegalTransition, InvalidInput, NotFound."""
+    """Return the call that a person settles: its locked wait, its record and its intent.
+    A verdict must never settle another call, even if it is sent twice: if several waits are or were open, it must name
+    its own. Raises IllegalTransition, InvalidInput, NotFound."""
     open_waits = act.run.waits.select_for_update().filter(kind="reconcile", resolved_at__isnull=True)
     meant = [wait for wait in open_waits.order_by("opened_at") if wait_id in (None, wait.id)]
     if not meant and wait_id is not None and not act.run.waits.filter(kind="reconcile", pk=wait_id).exists():
@@ -143,7 +143,8 @@ def _unsettled(act: Act, wait_id: UUID | None) -> tuple[Wait, Slot, e.ToolInvoke
 
 
 def _failed(act: Act, invoked: e.ToolInvoked) -> e.RunFailed | e.UndoAsked:
-    """Return the event that ends the run, after the verdict's; its worker first undoes what can be undone."""
+    """Return the event that ends the run, to be written after the verdict's.
+    Its worker first undoes what can be undone."""
     run = act.run
     message = f"{invoked.tool}: its outcome is unknown: {act.justification}"
     if by_policy(run):
@@ -152,7 +153,7 @@ def _failed(act: Act, invoked: e.ToolInvoked) -> e.RunFailed | e.UndoAsked:
     run.fail()
     run.ended_at, run.end_seq, run.error_code = act.now, act.head.seq + 2, "unknown_outcome"
     run.is_woken, run.ready_at = False, None
-    act.flag(pause=False)  # a worker may have died before a requested pause, which must not stop a retry
+    act.flag(pause=False)  # A worker may have died before a requested pause, which must not stop a retry.
     save(run, "ended_at", "end_seq", "error_code", "is_woken", "ready_at", now=act.now)
     withdraw_waits(run, by=act.by.ref, now=act.now)
     return e.RunFailed(code="unknown_outcome", payload={"message": message})
@@ -170,7 +171,7 @@ def _tool(run: Run, name: str) -> Tool:
 
 
 def _result(run: Run, invoked: e.ToolInvoked, receipt: Any) -> Any:
-    """Return the call's result from the receipt. Raises InvalidInput if it isn't enough."""
+    """Return the call's result, made from the receipt. Raises InvalidInput if the receipt isn't enough."""
     tool = _tool(run, invoked.tool)
     try:
         args = tool.input.model_validate(payload_of(invoked)["arguments"])
@@ -197,7 +198,7 @@ def _external_id(run: Run, invoked: e.ToolInvoked, payload: dict[str, Any]) -> s
 
 
 def _refuse_while_sender_lives(act: Act, slot: Slot, wait: Wait, *, is_attested: bool) -> str:
-    """Return what was attested of the sender. Raises IllegalTransition if it may still be sending."""
+    """Return what was attested about the sender. Raises IllegalTransition if it may still be sending."""
     past = slot.at(wait.attempt)
     assert isinstance(past.intent, e.ToolInvoked)
     try:

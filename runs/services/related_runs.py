@@ -1,5 +1,6 @@
 """Runs that may be doing the same work: forks, restarts and continuations of a run.
-None sees what the others do, so none is resumed while another is active, or did what it doesn't know of."""
+None sees what the others do, so no run is resumed while a related one is active, or has done something that the run
+doesn't know of."""
 
 from __future__ import annotations
 
@@ -16,10 +17,10 @@ from runs.engine.errors import JournalBroken
 from runs.journal.reader import forked_of
 from runs.models import Run
 
-# Each related run: whether it is part of the work itself (is_own), and whether it was started from it (is_below). Each
-# step uses a key or an index of its direction: runs_run_one_heir, runs_run_forks. Damaged rows may form a cycle, so
-# each is taken once. A fork knows what was done before it was made, so others count only by what they did since; a run
-# that is no fork knows nothing of them.
+# Each related run: whether it continues the run itself (is_own), and whether it was started from it (is_below). Each
+# step uses a key or an index for its direction: runs_run_one_heir, runs_run_forks. Damaged rows may form a cycle, so
+# each run is taken once. A fork knows what was done before it was made, so others count only if they did something
+# since; a run that isn't a fork knows nothing of them.
 _RELATED = """
     WITH RECURSIVE kin(id, is_own, is_below) AS (
         SELECT {of}::uuid, true, true
@@ -48,7 +49,7 @@ _OTHERS = f"""{_RELATED}
     SELECT others.id, is_below, (SELECT fork.id FROM fork) FROM others
     ORDER BY is_below DESC, created_at DESC, others.id"""
 _NEWEST = f"{_RELATED} SELECT others.id FROM others WHERE is_below ORDER BY created_at DESC, others.id LIMIT 1"
-# The first run of all; its row may have been deleted.
+# The first run of the lineage. Its row may have been deleted.
 _LOCK = """
     WITH RECURSIVE up(id) AS (
         SELECT %s::uuid UNION SELECT coalesce(r.forked_from, r.first, r.parent)
@@ -60,7 +61,7 @@ _LOCK = """
 
 @dataclass(frozen=True, slots=True)
 class RelatedRun:
-    """A run that does the same work. `is_below`: it was started from the run in question."""
+    """A run that does the same work. `is_below` means that it was started from the run in question."""
 
     run: UUID
     is_below: bool
@@ -68,7 +69,7 @@ class RelatedRun:
 
 def lock(run_id: UUID) -> None:
     """Lock the related runs until the transaction ends, before one is forked or resumed.
-    Taken after the run's own head; the holder locks no further head."""
+    The lock is taken after the run's own head; its holder locks no further head."""
     with connection.cursor() as cursor:
         cursor.execute(_LOCK, [run_id])
 
@@ -79,15 +80,15 @@ def find_related_runs(run: Run) -> list[RelatedRun]:
 
 
 def crowded(run_ids: Iterable[UUID]) -> frozenset[UUID]:
-    """Return those of these runs for which `others` finds any."""
+    """Return those of these runs that have a related run as returned by `find_related_runs`."""
     some = RawSQL(f"EXISTS ({_RELATED.format(of='runs_run.id')} SELECT 1 FROM others)", [], output_field=BooleanField())
     return frozenset(Run.objects.filter(pk__in=list(run_ids)).filter(some).values_list("pk", flat=True))
 
 
 def find_competing_run(run: Run) -> RelatedRun | None:
     """Return the run that keeps a person from resuming this one; None if there is none.
-    A fork that asks about each call may run with all but its own forks; an undoing run does no work that another
-    could do, and nothing else could end it."""
+    A fork that asks about each call may run next to all but its own forks. An undoing run does no work that another
+    could do, and could be ended in no other way."""
     is_undoing = run.is_undoing and run.ended_at is None
     rows = [] if is_undoing else _rows(run)
     if not rows or (not rows[0][1] and _asks_about_all(rows[0][2])):
@@ -102,7 +103,7 @@ def _rows(run: Run) -> list[tuple[UUID, bool, UUID | None]]:
 
 
 def _asks_about_all(fork: UUID | None) -> bool:
-    """Return whether a fork is recorded as asking about each call; False if that is unreadable."""
+    """Return whether a fork is recorded as asking about each call. False if its record is unreadable."""
     try:
         forked = None if fork is None else forked_of(fork)
     except JournalBroken:
@@ -111,7 +112,7 @@ def _asks_about_all(fork: UUID | None) -> bool:
 
 
 def why_not(other: RelatedRun) -> str:
-    """Explain why a run can't be resumed while this one runs, and what to do."""
+    """Return why a run can't be resumed because of the other one, and what to do."""
     if not seen.among([other.run]):
         return "Someone started the same work again as another run, which doesn't know this run's work."
     what = "It was started again as" if other.is_below else "The same work was forked or continued as"
@@ -122,5 +123,5 @@ def why_not(other: RelatedRun) -> str:
 
 
 def begun_again_as() -> RawSQL:
-    """Return a query expression: the newest run started from each that is active or did something."""
+    """Return a query expression for the newest active or used run that was started from each run."""
     return RawSQL(f"({_NEWEST.format(of='runs_run.id')})", [], output_field=UUIDField())

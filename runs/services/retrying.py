@@ -1,5 +1,6 @@
-"""Effects of a retry, under the locks of `lifecycle.retry`: waits to reopen, and late news to show first.
-News that contradicts what the node continued from stops the run for an operator before anything is sent."""
+"""Effects of a retry: waits to reopen, and late results to show first.
+All run under the locks of `lifecycle.retry`. A late result that contradicts what the node continued from stops the run
+for an operator before anything is sent."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ def key_lives(runs: Iterable[Run]) -> frozenset[UUID]:
 
 
 def unheard_of(run: Run) -> list[dict[str, Any]]:
-    """Return late news of the run since its last retry. Raises ValueError, KeyError for unreadable events."""
+    """Return the late results for the run since its last retry.
+    Raises ValueError, KeyError for unreadable events."""
     journal = Event.objects.filter(run_id=run.id)
     retries = journal.filter(Q(kind="RunRetried") | Q(kind="WaitResolved", slot__startswith="operator/"))
     since = retries.order_by("-seq").values_list("seq", flat=True).first() or 0
@@ -52,7 +54,8 @@ def unheard_of(run: Run) -> list[dict[str, Any]]:
 
 
 def settle_by_witnesses(run: Run, tape: Tape) -> tuple[list[e.Event], list[Entry]]:
-    """Settle calls of unknown outcome by late results that say they happened."""
+    """Settle calls of unknown outcome if late results say that they happened.
+    Returns events and ledger entries."""
     settled: list[e.Event] = []
     entries: list[Entry] = []
     for name in tape.told_by_witnesses():
@@ -80,16 +83,16 @@ def _external_id(run: Run, name: str, result: Any) -> str | None:
 
 
 def over(run: Run, *, now: datetime) -> tuple[datetime, datetime]:
-    """Return from when to when a run that is retried now had ended, by its journal."""
+    """Return the interval between the end of the run, by its journal, and its retry now."""
     ends = Event.objects.filter(run_id=run.id, kind__in=_ENDS).order_by("-seq")
     ended = ends.values_list("at", flat=True).first() or now
     return min(ended, now), now
 
 
 def reopen(run: Run, tape: Tape, *, over: tuple[datetime, datetime]) -> list[Wait]:
-    """Reopen the waits that the run's end withdrew and the journal still waits for, with the time that was left.
-    Returns the approvals among them: their deadlines count the retry's own record, so they are set after it. `over`
-    is when the run had ended."""
+    """Reopen the waits that the run's end withdrew and the journal still has open.
+    They get the time that was left. Returns the approvals among them; their deadlines depend on the record of the
+    retry, so they are set after it is written. `over` is the interval in which the run had ended."""
     questions, rest = [], over[1] - over[0] - stood_still(run.id, *over)  # a halt defers deadlines itself
     for wait in run.waits.select_for_update().filter(resolution="withdrawn", consumed_at__isnull=True):
         slot = tape.slot(wait.slot)
@@ -101,7 +104,7 @@ def reopen(run: Run, tape: Tape, *, over: tuple[datetime, datetime]) -> list[Wai
             wait.resolution = wait.resolved_by = wait.resolved_at = None
             if is_asked:
                 questions.append(wait)
-            elif wait.kind != Wait.Kind.TIMER:  # its moment was chosen; others get the time they lost
+            elif wait.kind != Wait.Kind.TIMER:  # A timer's moment was chosen. The others get the lost time.
                 wait.deadline, wait.is_overdue = wait.deadline + rest, False
             wait.save(update_fields=["resolution", "resolved_by", "resolved_at", "deadline", "is_overdue"])
     with connection.cursor() as cursor:
@@ -111,8 +114,8 @@ def reopen(run: Run, tape: Tape, *, over: tuple[datetime, datetime]) -> list[Wai
 
 
 def await_again(run: Run, tape: Tape, *, now: datetime) -> list[e.Event]:
-    """Wait again for callbacks of accepted calls that timed out, if the node didn't continue from that.
-    The new wait lasts as long as the old one. The token stays with the call's first wait and leads to the newest."""
+    """Wait again for callbacks of accepted calls that timed out, unless the node continued from that.
+    The new wait lasts as long as the old one. The token stays with the call's first wait, and leads to the newest."""
     opened: list[e.Event] = []
     for name in tape.to_await():
         slot = tape.slot(name)

@@ -1,4 +1,5 @@
-"""Signals to runs, kept until a call waits for them, in order of arrival per name. Rules as in `command`."""
+"""Signals to runs.
+They are kept until a call waits for them, in order of arrival per name. For locks and transactions see `command`."""
 
 from __future__ import annotations
 
@@ -46,8 +47,9 @@ class OtherSignal(DurableAgentsError):
 
 @transaction.atomic
 def signal(run_id: UUID, name: str, payload: Any = None, *, by: Actor, sender_id: str | None = None) -> Sent:
-    """Send a signal to a run or its newest continuation. With `sender_id`, a repeat is the same signal.
-    Raises NotFound, InvalidInput (the name), NotTaken, IllegalTransition (the run has ended), OtherSignal."""
+    """Send a signal to a run or its newest continuation.
+    With `sender_id`, repeated sending yields the same signal. Raises NotFound, InvalidInput (the name), NotTaken,
+    IllegalTransition (the run has ended), OtherSignal."""
     if not SIGNAL_NAME.fullmatch(name):
         fix = "lower case letters, digits, dots, dashes and underscores, at most 64, a letter first"
         problem = {"field": "name", "problem": "not a signal's name", "fix": fix}
@@ -83,7 +85,8 @@ def _earlier_signal(run: Run, name: str, sender_id: str | None) -> Signal | None
 
 
 def _must_be_taken(run: Run, name: str) -> None:
-    """Raises NotTaken for an undeclared signal; a process without the version accepts any."""
+    """Check that the run's version declares the signal; a process without that version accepts any.
+    Raises NotTaken."""
     try:
         declared = registry.find(run.graph_id).signals
     except (UnknownAgent, UnknownVersion):
@@ -93,7 +96,8 @@ def _must_be_taken(run: Run, name: str) -> None:
 
 
 def _hand_over(run: Run, name: str) -> bool:
-    """Give the signal to the longest-waiting call, if any, with the SQL function the engine uses too."""
+    """Give the signal to the call that has waited longest, if any.
+    Uses the same SQL function as the engine."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT runs_hand_over(%s, %s)", [run.id, name])
         is_taken = bool(cursor.fetchone()[0])

@@ -1,4 +1,5 @@
-"""Trials of an agent's code on the record of a run: the position to try it at, and a thread with a time limit."""
+"""Trials of an agent's code on a run's record, in a thread with a time limit.
+Also finds the position at which it is tried."""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ class Recorded(NamedTuple):
 
 
 def position_on_record(run: Run, at_least: int) -> Recorded:
-    """Read a run's position from its journal, as a claim does, which must have `at_least` so many events.
-    Raises JournalBroken."""
+    """Return a run's position as read from its journal by a claim.
+    `at_least` is the number of events that the journal must have. Raises JournalBroken."""
     with connection.cursor() as cursor:
         cursor.execute(POSITION_ROWS, [run.pk])
         cuts = [stored for row in cursor.fetchall() if (stored := cut_of(row)) is not None]
@@ -49,7 +50,7 @@ def position_on_record(run: Run, at_least: int) -> Recorded:
 
 
 class TrialFailed(Exception):
-    """The trial has no result: `code` is busy, too_slow or broke, `cause` the exception of the latter."""
+    """The trial has no result. `code` is busy, too_slow or broke; for the last, `cause` is the exception."""
 
     def __init__(self, code: str, cause: BaseException | None = None) -> None:
         super().__init__(code)
@@ -57,7 +58,8 @@ class TrialFailed(Exception):
 
 
 def run_trial(work: Callable[[], T], name: str) -> T:
-    """Return what `work` returns, in a thread called `name`, without database, one at a time. Raises TrialFailed."""
+    """Run `work` in a thread called `name`, without database, one at a time, and return its result. Raises
+    TrialFailed."""
     if not _one_at_a_time.acquire(timeout=TIMEOUT_SECONDS):
         raise TrialFailed("busy")
     results: list[T] = []
@@ -87,7 +89,7 @@ def run_trial(work: Callable[[], T], name: str) -> T:
 
 
 class _TimeIsUp(BaseException):
-    """Raised in the thread when its time is up."""
+    """Raised in the trial's thread when its time is up."""
 
 
 def _refuse_database(execute: Any, sql: Any, params: Any, many: Any, context: Any) -> Any:

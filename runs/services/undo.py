@@ -1,4 +1,5 @@
-"""Preview of the effects that a cancel would undo or leave. Pages use a rate-limited cache, cancels don't."""
+"""Preview of the effects that a cancel would undo or leave.
+Pages use a rate-limited cache; cancels don't."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ CHOICES = (UNDO, LEAVE)
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A run's effects as they are now, the last first."""
+    """A run's current effects, the last one first."""
 
     effects: list[Effect]
 
@@ -40,14 +41,14 @@ class Preview:
 
 
 def preview(run_id: UUID, graph_id: str) -> Preview:
-    """Preview the undoing of a run's effects. Raises JournalBroken."""
+    """Return a preview of undoing a run's effects. Raises JournalBroken."""
     effects = reader.effects_of(run_id)
     return Preview(effects_of(_agent(graph_id), effects.events, effects.reversible))
 
 
 @dataclass(frozen=True, slots=True)
 class UndoView:
-    """A run's effects for a page, and what became of each, by run, slot and attempt."""
+    """A run's effects for a page, and the outcome for each, by run, slot and attempt."""
 
     state: str
     is_needed: bool
@@ -56,7 +57,7 @@ class UndoView:
 
 
 def undo_view(run: Run) -> UndoView:
-    """Return the effects and their outcome, or the preview if the run isn't undoing. Raises JournalBroken."""
+    """Return the effects and their outcomes; if the run isn't undoing, the preview. Raises JournalBroken."""
     if not run.is_undoing:
         seen = preview(run.pk, run.graph_id)
         is_over = run.state in ENDED
@@ -65,7 +66,7 @@ def undo_view(run: Run) -> UndoView:
         return UndoView("done" if is_over else "possible", seen.is_needed and not is_over, seen.effects, became)
     recorded = reader.undo_of(run.pk)
     begun = next((x for x in recorded if isinstance(x, e.UndoBegun)), None)
-    if begun is None:  # reopened a moment ago: no worker has made the plan
+    if begun is None:  # reopened a moment ago: no worker has made the plan yet
         return UndoView("under_way", False, preview(run.pk, run.graph_id).effects, {})
     became = {
         (x.of_run, x.of_slot, x.of_attempt): "undone" if isinstance(x, e.EffectUndone) else "left"
@@ -77,7 +78,7 @@ def undo_view(run: Run) -> UndoView:
 
 
 def _agent(graph_id: str) -> Agent | None:
-    """Return the agent; None if this process lacks the version, so that the arguments are unknown."""
+    """Return the agent; None if this process lacks the version, in which case the arguments are unknown."""
     try:
         return registry.find(graph_id)
     except (UnknownAgent, UnknownVersion):
@@ -85,8 +86,8 @@ def _agent(graph_id: str) -> Agent | None:
 
 
 def chosen(run: Run, effects: str | None) -> dict[str, str]:
-    """Return a cancel's choice about effects for its record; empty if there is nothing to undo.
-    Raises IllegalTransition, and InvalidInput naming what could be undone if no choice was made."""
+    """Return a cancel's choice about effects for its record; empty if there is nothing to undo. Raises
+    IllegalTransition, and InvalidInput if no choice was made, which names what could be undone."""
     if effects is not None and effects not in CHOICES:
         fix = f"one of {', '.join(CHOICES)}"
         problem = {"field": "effects", "problem": "not a choice", "fix": fix}
@@ -141,13 +142,13 @@ def what_of(effect: Effect) -> str:
 
 
 MAX_KEPT = 64
-# A read that took a tenth of a second is repeated after two seconds at the earliest.
+# A read is repeated after twenty times its duration at the earliest: after two seconds if it took a tenth of one.
 RESTS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class _CachedPreview:
-    """A cached preview of a journal up to `seq`, not to be read again before `until` (monotonic)."""
+    """A cached preview of a journal up to `seq`. It must not be read again before `until` (monotonic)."""
 
     family: frozenset[str]
     seq: int
@@ -160,7 +161,8 @@ _lock = threading.Lock()
 
 
 def effects_to_decide(run: Run) -> Preview | None:
-    """Return the effects that a cancel has to decide about; None if there are none or they are unreadable."""
+    """Return the effects that a cancel has to decide about.
+    None if there are none, or they are unreadable."""
     seq, has_own, family = reader.to_undo(run.pk)
     if run.is_undoing or not (has_own or family):
         return None

@@ -1,4 +1,5 @@
-"""The version of a new run: the named one, or the newest that takes new runs. A feature may choose another."""
+"""The version of a new run: the named one, or the newest that takes new runs.
+A feature may choose another."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ class StartsStopped(VersionClosed):
 
 
 class StartsUnderWay(DurableAgentsError):
-    """Starts of the agent don't end in time."""
+    """Running starts of the agent don't end in time."""
 
     status, code, title = 503, "starts-under-way", "Starts are still in progress"
 
@@ -53,7 +54,7 @@ class StartsUnderWay(DurableAgentsError):
 
 
 class Key(NamedTuple):
-    """The identity by which starts that belong together get the same version: its kind and text."""
+    """The identity by which related starts get the same version: its kind and its text."""
 
     kind: str
     text: str
@@ -61,8 +62,8 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The version that a start gets. `event` is recorded if a feature assigned it; `halted` is the halt that covers the
-    run."""
+    """The version that a start gets.
+    `event` is recorded if a feature assigned it; `halted` is the halt that covers the run."""
 
     agent: Agent
     event: e.VersionAssigned | None
@@ -83,8 +84,9 @@ def _find_rules() -> features.StartRules | None:
 
 
 def choose(reference: str, *, tags: Iterable[str] | Mapping[str, str], key: Key) -> Chosen:
-    """Choose the version of a start. What decides about it stays locked until the transaction ends.
-    Raises UnknownAgent, UnknownVersion, VersionClosed, StartsStopped, ChangedOutside."""
+    """Return the version of a start.
+    The data that decide about it stay locked until the transaction ends. Raises UnknownAgent, UnknownVersion,
+    VersionClosed, StartsStopped, ChangedOutside."""
     named = registry.find(reference)
     rules = _find_rules()
     with connection.cursor() as cursor:
@@ -118,7 +120,7 @@ def _open_version(reference: str, named: Agent, closed: Collection[str]) -> Agen
 
 
 def _halt_of(halts: Iterable[Mapping[str, Any]], graph_id: str, tags: Collection[str]) -> Mapping[str, Any] | None:
-    """Return the oldest halt that covers a new run of a version, as shown to its starter."""
+    """Return the oldest halt that covers a new run of a version, with the fields that its starter may see."""
     for halt in halts:
         is_under = halt["scope"] in ("all", "agent") or halt["key"] == graph_id
         if is_under or (halt["scope"] == "tag" and halt["key"] in tags):

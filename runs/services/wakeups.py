@@ -1,5 +1,6 @@
-"""Wake-up messages over django-q2 that name a run as a hint; the run table is the queue.
-Only one function can be queued, because django-q2 would run any importable name and load any pickle."""
+"""Wake-up messages over django-q2.
+A message names a run as a hint; the run table is the queue. Only one function can be queued, because django-q2 would
+run any importable name and load any pickle."""
 
 from __future__ import annotations
 
@@ -19,19 +20,21 @@ from runs.journal.notify import notify_after_commit
 
 CHANNEL = "durableagents_queue"
 DRIVE = "runs.workers.worker_process.drive"
-# The options a message may have. Hooks and chains name functions too, and `sync` would run it here.
+# The options that a message may have. Hooks and chains name functions too, and `sync` would run the function here.
 _OPTIONS = frozenset({"id", "name", "func", "args", "kwargs", "started", "ack_failure", "cluster", "group"})
 
-# For connections other than Django's: the row in the transaction that makes the run ready, the notification after it.
+# For connections other than Django's: the row belongs in the transaction that makes the run ready, the notification
+# after it.
 ENQUEUE_SQL = "INSERT INTO django_q_ormq (key, payload, lock) VALUES ('durableagents', %s, clock_timestamp())"
 NOTIFY_SQL = (
-    f"SELECT set_config('synchronous_commit', 'off', true), pg_notify('{CHANNEL}', '')"  # as in runs/journal/notify.py
+    # the same as in runs/journal/notify.py
+    f"SELECT set_config('synchronous_commit', 'off', true), pg_notify('{CHANNEL}', '')"
 )
-# One worker is called per run (runs/sql/claims.sql), one that was heard of within this time.
+# Each run is announced to one worker (runs/sql/claims.sql), which must have sent a heartbeat within this time.
 FRESH_SECONDS = 2.5
 CALL_SQL = f"SELECT runs_call('{CHANNEL}', %s, {FRESH_SECONDS})"
 
-# django-q2 logs a line per message sent and received: too much for wake-ups.
+# django-q2 logs each message sent and received, which is too much for wake-ups.
 logging.getLogger("django-q").setLevel(logging.WARNING)
 
 
@@ -46,20 +49,19 @@ class NotQueueable(TypeError):
 
 
 def drive(run_id: UUID) -> None:
-    """Queue a wake-up for a run; it commits or rolls back with the caller's transaction."""
+    """Queue a wake-up for a run. It commits or rolls back with the caller's transaction."""
     async_task(DRIVE, str(run_id))
 
 
 def ring(run_id: UUID | str) -> None:
     """Notify a worker of a queued run after the commit."""
-    transaction.on_commit(
-        partial(notify_after_commit, connection, CALL_SQL, [str(run_id)])
-    )  # it catches and logs its own errors
+    # The function catches and logs its own errors.
+    transaction.on_commit(partial(notify_after_commit, connection, CALL_SQL, [str(run_id)]))
 
 
 @receiver(pre_enqueue, dispatch_uid="runs.services.wakeups.refuse")
 def refuse(task: dict[str, Any], **_: Any) -> None:
-    """Refuse any message but a wake-up, before anything is pickled or stored. Raises NotQueueable."""
+    """Refuse any message that isn't a wake-up, before anything is pickled or stored. Raises NotQueueable."""
     name = _name(task["func"])
     if inspect.iscoroutinefunction(task["func"]):
         raise NotQueueable(name, "it is an async function, which django-q2 can't run")

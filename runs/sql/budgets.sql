@@ -1,9 +1,9 @@
--- Budgets of one run. Counters and caps are columns of the head, which a step has locked anyway. The worker checks the caps before it
--- asks (runs/engine/budget.py); the check here holds when a cap was lowered meanwhile (DA004).
+-- Budgets of one run. Counters and caps are columns of the head, which a step has locked anyway. The worker checks the caps before it sends an
+-- intent (runs/engine/budget.py); the check here applies if a cap was lowered meanwhile (DA004).
 
--- Refuse an intent that would break a cap (DA004). A run that is over one cap may still begin a call that takes nothing of it: the worker counts
--- so too (runs/engine/budget.py) and would otherwise retry forever. Reservations of other calls are known to the worker, not to the
--- head. A child takes its whole budget.
+-- Refuse an intent that would exceed a cap (DA004). A run that is over a cap may still begin a call that doesn't use that resource: the worker
+-- counts in the same way (runs/engine/budget.py), and would otherwise retry forever. The worker knows the reservations of other calls; the head
+-- doesn't. A child uses its whole budget.
 CREATE OR REPLACE FUNCTION runs_afford(h ledger_head, p_lines ledger_line[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

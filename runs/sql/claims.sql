@@ -1,5 +1,5 @@
--- Claims. Each candidate has a subtransaction of its own, so that one damaged run does not block the others: what the database refuses about
--- it is returned by name.
+-- Claims. Each candidate has a subtransaction of its own, so that one damaged run does not block the others. A run that the database refuses to
+-- hand out is returned with the problem.
 
 CREATE TYPE runs_claimed AS (
     run_id uuid, graph_id text, generation int, trace_id text, created_by text, epoch bigint, lease uuid, seq bigint, at timestamptz,
@@ -10,15 +10,15 @@ CREATE TYPE runs_candidate AS (
     is_pause_requested boolean, is_cancel_requested boolean, is_on_hold boolean, is_solo boolean, problem text
 );
 
--- Return whether an error concerns the server or the caller and not one row: server away, full, read-only or shutting down, or a missing right.
--- Such an error is raised again, because it says nothing about the run.
+-- Return whether an error concerns the server or the caller rather than one row: server unreachable, full, read-only or shutting down, or a
+-- missing privilege. Such an error is raised again, because it says nothing about the run.
 CREATE OR REPLACE FUNCTION runs_is_everybodys(p_state text) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
     SELECT left(p_state, 2) IN ('08', '0A', '25', '42', '53', '57');
 $$;
 
--- Return the versions that living workers have, as `drained:VERSION` those whose workers all drain, and as `behind:VERSION` those whose workers
--- are all of the last release: a pending run, or one of this release, waits for another worker.
+-- Return the versions that living workers have: `drained:VERSION` if all of its workers drain, and `behind:VERSION` if all of its workers are of
+-- the last release, in which case a pending run, or one of this release, waits for another worker.
 CREATE OR REPLACE FUNCTION runs_drivable(p_fresh_seconds float8) RETURNS text[]
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -30,9 +30,10 @@ BEGIN
         GROUP BY s.graph_id);
 END $$;
 
--- Wake a worker for a run that is ready. One is enough: of the workers that have the version and room, one is drawn at random, weighted by its
--- room and of no older protocol; draining workers only for runs that have begun. If there is none, or the run must be driven alone, all are woken. A worker that is woken
--- and cannot take the run wakes all. A wake-up may be lost, so the commit does not wait for the disk.
+-- Wake a worker for a run that is ready. One is enough: among the workers that have the version and room, one is drawn at random, weighted by
+-- its room. Its protocol must not be older, and draining workers are drawn only for runs that have begun. If there is none, or the run must be
+-- driven alone, all workers are woken. A worker that is woken and cannot take the run wakes all. A wake-up may be lost, so the commit does not
+-- wait for the disk.
 CREATE OR REPLACE FUNCTION runs_call(p_channel text, p_run uuid, p_fresh_seconds float8) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -66,8 +67,8 @@ BEGIN
     RETURN h;
 END $$;
 
--- Claim the worker's own run again after an unknown commit (CP5) or an unknown claim. The row lock outlasts the old backend and the new epoch
--- fences off whatever it may still do, so what is read from here on is the truth.
+-- Claim the worker's own run again after an unknown commit (CP5) or an unknown claim. Waiting for the row lock ensures that the old backend is
+-- done or fenced off by the new epoch, so data read from here on are final.
 CREATE OR REPLACE FUNCTION runs_reclaim(p_run uuid, p_worker uuid, p_host text, p_pid int) RETURNS SETOF runs_claimed
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -85,8 +86,8 @@ BEGIN
 END $$;
 
 -- Claim the best ready runs by shares and caps. Versions that are halted as a whole are skipped, and a candidate under another halt is put
--- aside; a last row of nulls says that some were, so there may be more to take. Of a drained version only runs that have begun are taken. A run of
--- a newer protocol than the worker's is left to newer workers. A process without a row is a test's.
+-- aside. A last row of nulls says that some were put aside, so there may be more to claim. Of a drained version only runs that have begun are
+-- claimed. A run of a newer protocol than the worker's is left to newer workers. A process without a row belongs to a test.
 CREATE OR REPLACE FUNCTION runs_claim(p_worker uuid, p_host text, p_pid int, p_graphs text[], p_limit int, p_solo boolean) RETURNS SETOF runs_candidate
 LANGUAGE plpgsql AS $$
 DECLARE

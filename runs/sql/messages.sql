@@ -1,8 +1,9 @@
 -- Messages: requests that a run takes while it waits or works. The sender writes the row with its event, under the head's lock.
 -- `outcome` is empty until the message is answered.
 
--- Record the outcome of the run's oldest unanswered message and the waits that end with it. If one of those has ended meanwhile (its time ran
--- out), nothing is written and the reply says so. An answer to any other message is refused: messages are handled once, in order.
+-- Record the outcome of the run's oldest unanswered message, and resolve the waits that end with it. If one of those has ended meanwhile (its
+-- time ran out), nothing is written and the reply says so. An answer to any other message is refused, because messages are handled once, in
+-- order.
 CREATE OR REPLACE FUNCTION runs_answer_message(
     p_run uuid, p_epoch bigint, p_lease uuid, p_actor text, p_lines ledger_line[], p_n int, p_outcome text, p_waits uuid[]
 ) RETURNS runs_reply
@@ -30,7 +31,7 @@ BEGIN
     RETURN reply;
 END $$;
 
--- Close the messages of an ended run that were never answered. A retry takes up none of them.
+-- Close the messages of an ended run that were never answered. A retry doesn't reopen them.
 CREATE OR REPLACE FUNCTION runs_end_messages(p_run uuid) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,7 +1,7 @@
--- Policies: a call may leave by the policies in force when its intent is written, not by those a worker read earlier.
+-- Policies: a call may be sent by the policies in force when its intent is written, not by older ones that a worker has cached.
 
--- Refuse a call that was not judged by the policies in force (DA060); the worker then judges again. A change of policies takes the same lock
--- exclusively, so after it no call leaves by the old ones. The statement after the lock sees what its previous holder committed.
+-- Refuse a call that was not judged by the policies in force (DA060); the worker then judges it again. A change of policies takes the same lock
+-- exclusively, so no call is sent by the old ones after it. The statement after the lock sees the previous holder's commit.
 CREATE OR REPLACE FUNCTION runs_check_policies(p_lines ledger_line[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -30,7 +30,7 @@ BEGIN
         USING ERRCODE = 'DA060';
 END $$;
 
--- Take the lock of a change of policies. It waits at most a second for the intents under way, because later ones wait behind it.
+-- Take the lock for a change of policies. It waits at most a second for intents in progress, because later ones queue behind it.
 CREATE OR REPLACE FUNCTION runs_policies_alone() RETURNS void
 LANGUAGE plpgsql VOLATILE SET lock_timeout = '1s' AS $$
 BEGIN

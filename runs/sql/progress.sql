@@ -1,6 +1,6 @@
--- Store progress of nodes outside the journal and its chain: a batch of one run by the worker that drives it or did last; a worker that lost
--- the run adds nothing. Repeats of a replay are recognised by their number; missing numbers were dropped on the way and are counted. The newest
--- `p_most` lines are kept. It takes none of a step's locks and does not wait for the disk.
+-- Store progress of nodes outside the journal and its chain: one run's batch, from the worker that drives it or was the last to do so. A worker
+-- that lost the run stores nothing. Repeated lines of a replay are recognised by their number. Missing numbers belong to lines that were
+-- dropped, and are counted. The newest `p_most` lines are kept. This takes none of a step's locks and does not wait for the disk.
 CREATE OR REPLACE FUNCTION runs_keep_told(p_run uuid, p_epoch bigint, p_lease uuid, p_told jsonb, p_most int) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,9 +1,9 @@
--- Starts, child runs and continuations. Each makes a run in one statement, within the transaction of its caller.
+-- Starts, child runs and continuations. Each creates a run in one statement, within the transaction of its caller.
 
 CREATE TYPE runs_started AS (seq bigint, chain bytea, at timestamptz, fingerprint text, drivable text[]);
 CREATE TYPE runs_kept_answer AS (is_ours boolean, body_hash bytea, status smallint, body text);
 
--- Make a run: its head, whose chain begins at the run's id, its row, its first events, its search terms and the wake-up. No other session can
+-- Create a run: its head, whose chain begins at the run's id, its row, its first events, its search terms and the wake-up. No other session can
 -- know the run before the transaction ends, so nothing here waits.
 CREATE OR REPLACE FUNCTION runs_start(
     p_run uuid, p_agent text, p_version text, p_graph text, p_tags jsonb, p_trace text, p_by text, p_creator bigint, p_about text,
@@ -35,8 +35,8 @@ BEGIN
     RETURN told;
 END $$;
 
--- Take the key's lock, which ends with the transaction, and only then look for the answer: a separate statement sees what the previous
--- holder of the lock committed.
+-- Take the key's lock, which is held until the transaction ends, and only then look for the answer. That is a separate statement, so it sees the
+-- commit of the lock's previous holder.
 CREATE OR REPLACE FUNCTION runs_answer_to(p_lock bigint, p_principal text, p_key text) RETURNS runs_kept_answer
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -48,8 +48,8 @@ BEGIN
     RETURN told;
 END $$;
 
--- Make a child run in the transaction of the parent's intent, so nothing here waits except for the parent's head, which the step has locked.
--- The person who started the parent has started the child: what they may not decide there they may not decide here.
+-- Create a child run in the transaction of the parent's intent, so nothing here waits except for the parent's head, which the step has locked.
+-- The person who started the parent counts as the starter of the child, and may not decide in either.
 CREATE OR REPLACE FUNCTION runs_start_child(
     p_parent uuid, p_slot text, p_attempt int, p_depth int, p_run uuid, p_agent text, p_version text, p_graph text, p_tags jsonb, p_trace text,
     p_about text, p_terms text[], p_lines ledger_line[], p_caps jsonb, p_seconds bigint
@@ -73,10 +73,10 @@ BEGIN
     END IF;
 END $$;
 
--- End a run and make its continuation in one transaction; only the origin's head is waited for. Not done, and the reply says so, if a stop was
--- requested, if a wait, a child or (in a renewal) a message is open, or if what the continuation is made of has changed: which signals are kept,
--- what is left of the budget. It inherits the origin's starter, tags, trace, priority, time limit and search terms. Under a business key the
--- origin ends and the continuation begins at one moment, so no other run gets in between.
+-- End a run and create its continuation in one transaction. Only the lock of the old run's head is waited for. Nothing is done, and the reply
+-- says so, if a stop was requested, if a wait, a child or (in a renewal) a message is open, or if the data of the continuation have changed:
+-- which signals are kept, and the remaining budget. The continuation inherits the old run's starter, tags, trace, priority, time limit and
+-- search terms. Under a business key, the old run ends and the continuation begins at the same time, so no other run gets in between.
 CREATE OR REPLACE FUNCTION runs_succeed(
     p_run uuid, p_epoch bigint, p_lease uuid, p_lines ledger_line[],
     p_heir uuid, p_how text, p_agent text, p_version text, p_first uuid, p_turn int, p_handoffs int, p_key text, p_about text,
@@ -132,8 +132,8 @@ BEGIN
     RETURN reply;
 END $$;
 
--- Lock what decides about a start of an agent until its transaction ends, and return the halts that it comes under (runs_start_halts). Acts
--- that decide otherwise take the agent's lock exclusively.
+-- Lock the data that decide about a start of an agent until its transaction ends, and return the halts that cover it (runs_start_halts). Actions
+-- that change these data take the agent's lock exclusively.
 CREATE OR REPLACE FUNCTION runs_lock_start(p_agent text) RETURNS jsonb
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -141,7 +141,7 @@ BEGIN
     RETURN runs_start_halts(p_agent);
 END $$;
 
--- Take the lock of an act that decides about an agent's starts. It waits at most a second for the starts under way, because later ones wait
+-- Take the agent's lock for an action that changes how it starts. It waits at most a second for starts in progress, because later ones queue
 -- behind it.
 CREATE OR REPLACE FUNCTION runs_release_alone(p_agent text) RETURNS void
 LANGUAGE plpgsql VOLATILE SET lock_timeout = '1s' AS $$

@@ -20,8 +20,8 @@ LANGUAGE sql AS $$
     SELECT (h.seq, clock_timestamp(), h.is_pause_requested, h.is_cancel_requested, h.is_on_hold, p_done)::runs_reply;
 $$;
 
--- Return whether the journal already settles what a step is about: a callback or a late result may have come meanwhile. The first outcome
--- counts, and the worker reads it.
+-- Return whether the journal already has the outcome that a step is about: a callback or a late result may have come meanwhile. The first
+-- outcome counts, and the worker reads it.
 CREATE OR REPLACE FUNCTION runs_is_answered(p_run uuid, p_lines ledger_line[]) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -48,8 +48,8 @@ LANGUAGE sql AS $$
     );
 $$;
 
--- Return whether a late result says that an earlier attempt happened or was accepted and no person has denied it since: sending again could be
--- a second effect.
+-- Return whether a late result says that an earlier attempt happened or was accepted, and no person has denied it since: sending the call again
+-- could be a second effect.
 CREATE OR REPLACE FUNCTION runs_is_belied(p_run uuid, p_slot text, p_attempt int) RETURNS boolean
 LANGUAGE sql AS $$
     SELECT EXISTS (
@@ -62,8 +62,8 @@ LANGUAGE sql AS $$
     );
 $$;
 
--- Return whether every earlier attempt is known to have had no effect: refused, or found not to have happened, and not contradicted since by a
--- late result. Otherwise what people approved may already have been done.
+-- Return whether every earlier attempt is known to have had no effect: it was refused or found not to have happened, and no late result has
+-- contradicted that since. Otherwise the approved action may already have been done.
 CREATE OR REPLACE FUNCTION runs_is_undone(p_run uuid, p_slot text, p_attempt int) RETURNS boolean
 LANGUAGE sql AS $$
     SELECT NOT EXISTS (
@@ -80,8 +80,8 @@ LANGUAGE sql AS $$
     );
 $$;
 
--- Consume a grant for one attempt at one call, by compare-and-set on its wait: here an approval is consumed. A further attempt may use it only in
--- time and only if every earlier one had no effect. The intents in the journal name each use.
+-- Use a grant for one attempt at one call, by compare-and-set on its wait; this consumes the approval. A further attempt may use it only before
+-- it expires, and only if every earlier one had no effect. The intents in the journal name each use.
 CREATE OR REPLACE FUNCTION runs_use_grant(p_run uuid, g_slot text, g_hash text, p_slot text, p_attempt int) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -103,7 +103,7 @@ BEGIN
     RAISE EXCEPTION 'slot % of run % has no unused approval for these bytes', g_slot, p_run USING ERRCODE = 'DA002';
 END $$;
 
--- TX1: write an intent before anything leaves, after all checks (grant, caps, shared budgets, policies, halts).
+-- TX1: write an intent before anything is sent, after all checks (grant, caps, shared budgets, policies, halts).
 CREATE OR REPLACE FUNCTION runs_intend(
     p_run uuid, p_epoch bigint, p_lease uuid, p_actor text,
     p_lines ledger_line[], p_facts ledger_fact[], g_slot text, g_hash text, w runs_opening
@@ -152,8 +152,8 @@ BEGIN
     RETURN runs_reply_of(h, true);
 END $$;
 
--- TX2: make facts durable: a result, a failure, a wait, an entered visit. A debit is booked as it is written: the counters are the sum of what
--- the journal lists. Pending requests of people do not stop it; the reply names them, so that the worker stops at this boundary.
+-- TX2: make facts durable: a result, a failure, a wait, an entered visit. A debit is booked as it is written, so the counters are the sum of the
+-- debits in the journal. Pending requests of people do not stop it; the reply names them, so that the worker stops at this boundary.
 CREATE OR REPLACE FUNCTION runs_record(
     p_run uuid, p_epoch bigint, p_lease uuid, p_actor text,
     p_lines ledger_line[], p_facts ledger_fact[], w runs_opening, used runs_usage, cut runs_cut
@@ -203,7 +203,7 @@ BEGIN
     RETURN runs_reply_of(h, true);
 END $$;
 
--- Park a run unless a message waits for an answer: its sender saw that a worker has the run and woke nobody.
+-- Park a run unless a message waits for an answer: the message's sender woke no worker, because it saw that one has the run.
 CREATE OR REPLACE FUNCTION runs_park(
     p_run uuid, p_epoch bigint, p_lease uuid, p_how text, p_state text, p_waits uuid[], p_error text, p_lines ledger_line[]
 ) RETURNS runs_reply
@@ -218,8 +218,8 @@ BEGIN
     RETURN runs_leave(p_run, p_epoch, p_lease, p_how, p_state, p_waits, p_error, p_lines);
 END $$;
 
--- Release a run that a halt stops (`p_keys`: at which call, unless it is the whole run). Its state stays. If nothing halts it any more, it is
--- ready at once. Pending requests of people come first: then nothing is done, and the reply says so.
+-- Release a run that a halt stops (`p_keys`: the keys of the halted call; empty if the whole run is halted). Its state stays. If nothing halts
+-- it any more, it is ready at once. Pending requests of people come first: then nothing is done, and the reply says so.
 CREATE OR REPLACE FUNCTION runs_set_aside(
     p_run uuid, p_epoch bigint, p_lease uuid, p_keys text[], p_lines ledger_line[]
 ) RETURNS runs_reply
@@ -239,9 +239,9 @@ BEGIN
     RETURN runs_reply_of(h, true);
 END $$;
 
--- Let go of a run: `park` (all waits still open), `settle` (a cancelled run waits for a person to settle a call), `pause`, `budget` (paused until
--- the budget is raised), `release` (drain) or `end`. What is no longer right is not done and the reply says so: parking on a wait that was
--- resolved meanwhile, completing a run that was cancelled.
+-- Release a run: `park` (all waits are still open), `settle` (a cancelled run waits for a person to settle a call), `pause`, `budget` (paused
+-- until the budget is raised), `release` (drain) or `end`. If the release is no longer right, nothing is done and the reply says so: parking on
+-- a wait that was resolved meanwhile, or completing a run that was cancelled.
 CREATE OR REPLACE FUNCTION runs_leave(
     p_run uuid, p_epoch bigint, p_lease uuid, p_how text, p_state text, p_waits uuid[], p_error text, p_lines ledger_line[]
 ) RETURNS runs_reply

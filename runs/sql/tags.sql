@@ -1,7 +1,6 @@
--- Tags: the rows by which runs are seen. Triggers write them in the transaction of the run they belong to, so that no writer can leave
--- them out.
+-- Tags: the rows that decide which runs a viewer sees. Triggers write them in the transaction of their run, so that no writer can omit them.
 
--- Return a run's tags as they are named elsewhere: each of a list; of an object the name, and name:value.
+-- Return a run's tags by the names used elsewhere: for a list each item; for an object each name, and each name:value.
 CREATE OR REPLACE FUNCTION runs_tags_of(p_tags jsonb) RETURNS SETOF text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT a FROM jsonb_array_elements_text(CASE jsonb_typeof(p_tags) WHEN 'array' THEN p_tags ELSE '[]' END) a
@@ -20,7 +19,7 @@ END $$;
 CREATE OR REPLACE TRIGGER runs_keep_tags AFTER INSERT ON runs_run
     FOR EACH ROW WHEN (NEW.tags <> '[]'::jsonb AND NEW.tags <> '{}'::jsonb) EXECUTE FUNCTION runs_keep_tags();
 
--- Trigger: pass a run's visibility tags to its child runs and continuations. Each gets them once, when it is made.
+-- Trigger: copy a run's visibility tags to its child runs and continuations, once, when these are created.
 CREATE OR REPLACE FUNCTION runs_hand_tags_on() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
 BEGIN

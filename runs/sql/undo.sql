@@ -1,5 +1,6 @@
--- Trigger: from the commit that enters the node `_undo` (a name no agent can use) a run is `compensating`, whichever call wakes or resumes it, and
--- neither a cancel request nor a cap stops it. It fires before the trigger that refuses illegal moves: triggers fire in the order of their names.
+-- Trigger: once a run has entered the node `_undo` (a name no agent can use), it is `compensating` whichever call wakes or resumes it, and
+-- neither a cancel request nor a cap stops it. It fires before the trigger that refuses illegal transitions, because triggers fire in the order
+-- of their names.
 CREATE OR REPLACE FUNCTION runs_keep_undoing() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN

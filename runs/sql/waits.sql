@@ -2,7 +2,7 @@
 
 CREATE TYPE runs_fired AS (wait_id uuid, run_id uuid, seq bigint, is_awake boolean, problem text);
 
--- Return the new deadline of a wait whose stored one has come, or null if it is due. Head, run and wait are locked.
+-- Return the new deadline of a wait whose stored deadline has passed, or null if it is due. Head, run and wait must be locked.
 CREATE OR REPLACE FUNCTION runs_put_off(p_wait uuid, p_run uuid, p_since timestamptz, p_deadline timestamptz) RETURNS timestamptz
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -15,8 +15,8 @@ BEGIN
     RETURN CASE WHEN p_deadline + later > clock_timestamp() THEN p_deadline + later END;
 END $$;
 
--- Settle waits whose time has passed and make their runs ready. A wait whose run was halted is put off and returned without a number and a
--- problem. Heads are taken only if free, and one damaged run does not block the others.
+-- Settle waits whose deadline has passed, and make their runs ready. If the run of a wait was halted, the wait is deferred and returned without
+-- a number and a problem. Heads are taken only if free, and one damaged run does not block the others.
 CREATE OR REPLACE FUNCTION runs_fire_due(p_lock bigint, p_kinds text[], p_resolutions text[], p_passed_over uuid[], p_limit int) RETURNS SETOF runs_fired
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -96,8 +96,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- Give the oldest unclaimed signal of a name to the oldest open wait for that name, and return whether there were both. Sender and waiter both
--- call it, with the head's lock held or taken here.
+-- Give the oldest unclaimed signal of a name to the oldest open wait for that name, and return whether there were both. Both the sender and the
+-- waiting step call it. The head's lock is held already, or taken here.
 CREATE OR REPLACE FUNCTION runs_hand_over(p_run uuid, p_name text) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,5 +1,6 @@
-"""A run's story, folded from its journal event by event without payloads, so that the fold can be kept and continued.
-`Fold.story` copies the requested parts, so readers need no lock; `Story.open` adds what only payloads contain."""
+"""A run's story, folded from its journal event by event without payloads.
+The fold can be cached and continued. `Fold.story` copies the requested parts, so readers need no lock. `Story.open`
+adds what only payloads contain."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ DAMAGED_TOLD = 5
 
 @dataclass(slots=True)
 class Crash:
-    """The loss of a worker and the run's next step. `in_flight`: calls that were sent and not answered."""
+    """The loss of a worker and the run's next step.
+    `in_flight` are the calls that were sent and not answered."""
 
     at: datetime
     seq: int
@@ -60,13 +62,13 @@ class Crash:
 
     @property
     def took(self) -> float | None:
-        """Return seconds from the loss to the next worker's first step, counted as on the recoveries page."""
+        """Return the seconds from the loss to the next worker's first step, as counted on the page of recoveries."""
         return None if self.back_at is None else (self.back_at - self.at).total_seconds()
 
 
 @dataclass
 class Trouble:
-    """An error, as described by its event, or by `plain` if the event has no description."""
+    """An error, described by its event, or by `plain` if the event has no description."""
 
     kind: str
     at: datetime
@@ -96,7 +98,7 @@ class Trouble:
 
     @property
     def two_calls(self) -> tuple[dict[str, Any], dict[str, Any], list[Change]] | None:
-        """Return the recorded call, today's, and their differing arguments, if a replay diverged."""
+        """If a replay diverged, return the recorded call, the current one, and the arguments that differ."""
         details = self.details if isinstance(self.details, dict) else {}
         recorded, now = details.get("recorded"), details.get("now")
         if not isinstance(recorded, dict) or not isinstance(now, dict):
@@ -108,7 +110,8 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """The parts of a story that a page shows. Pages count from the newest, 0 for none; sizes may be None for all."""
+    """The parts of a story that a page shows.
+    Pages count from the newest; 0 means none. Sizes may be None for all."""
 
     row_page: int = 1
     rows: int | None = None
@@ -147,7 +150,7 @@ class Fold:
     forks: deque[Fact] = field(default_factory=lambda: deque(maxlen=CLOSED_TOLD))
     answers: list[Fact] = field(default_factory=list)
     questions: dict[tuple[str | None, Any], int] = field(default_factory=dict)
-    # The last crash, until the next worker's first step.
+    # The last crash, as long as the next worker has taken no step.
     _down: Crash | None = field(default=None, repr=False)
     # The steps of all parts by kind of event, looked up once per event.
     _steps: dict[str, list[tuple[Any, Callable[[Any, Fact], None]]]] = field(default_factory=dict, repr=False)
@@ -165,7 +168,7 @@ class Fold:
                 self._steps.setdefault(kind, []).append((part, step))
 
     def take(self, line: Fact) -> None:
-        """Fold one event in; a damaged one is only listed as such."""
+        """Fold in one event. A damaged one is only listed as damaged."""
         self.last, self.length = line, self.length + 1
         if line.damage:
             self.damages += 1
@@ -202,7 +205,8 @@ class Fold:
         return None if effect is None else replace(effect)
 
     def story(self, now: datetime, want: Want = ALL, case: str | None = None) -> Story:
-        """Return the unopened story as of `now`. `case` is the slot of the call that a person has to settle."""
+        """Return the unopened story at the time `now`.
+        `case` is the slot of the call that a person must settle."""
         effects = self.effects.all()
         size = want.effects or max(len(effects), 1)
         lane, start, older, newer = window(effects, want.effect_page, size)
@@ -245,7 +249,7 @@ class Fold:
 
 @dataclass
 class Lane:
-    """A page of the effects, and the count of all by status."""
+    """A page of the effects, and the number of all effects by status."""
 
     shown: list[Effect]
     tally: dict[str, int]
@@ -265,7 +269,7 @@ class Lane:
 
 @dataclass
 class Story:
-    """A run's story as of a moment. `open` completes it."""
+    """A run's story at a given time. `open` completes it."""
 
     timeline: RowPage
     effects: Lane
@@ -311,7 +315,7 @@ class Story:
 
     @property
     def stop(self) -> Trouble | None:
-        """Return why the engine last stopped for an operator."""
+        """Return why the engine last stopped the run for an operator."""
         return next((trouble for trouble in self.troubles if trouble.kind == "OperatorNeeded"), None)
 
     @property
@@ -319,7 +323,8 @@ class Story:
         return self.damages - len(self.damaged)
 
     def open(self, opened: Opener, drawn: Container[tuple[int, int]] = ()) -> Story:
-        """Add what the shown events' payloads contain; `drawn` are faces of effects that are drawn already."""
+        """Add what the payloads of the shown events contain. `drawn` are keys of effects whose HTML is cached
+        already."""
         wanted = {*self.events, *(gate.decided_seq for gate in self.gates), *(trouble.seq for trouble in self.troubles)}
         calls = [effect for effect in self.effects.shown if effect.face not in drawn]
         calls += [] if self.effects.case is None else [self.effects.case]
@@ -334,7 +339,8 @@ class Story:
 
 
 def window(everything: list[Any], page: int, size: int) -> tuple[list[Any], int, int, int]:
-    """Return a page of a list counted from its newest end, how many come before, and the adjacent pages (0: none)."""
+    """Return a page of a list counted from its newest end.
+    Also returns how many items come before it, and the adjacent pages (0: none)."""
     pages = max((len(everything) + size - 1) // size, 1)
     page = min(max(page, 1), pages)
     end = len(everything) - (page - 1) * size
@@ -343,7 +349,7 @@ def window(everything: list[Any], page: int, size: int) -> tuple[list[Any], int,
 
 
 def tell(lines: Iterable[EventLine], now: datetime) -> Story:
-    """Return a run's complete story from its journal, ascending by seq, as of `now`."""
+    """Return a run's complete story from its journal, which is in ascending order, at the time `now`."""
     known = {line.seq: line for line in lines}
 
     def opened(seqs: Iterable[int]) -> Mapping[int, EventLine]:
@@ -374,7 +380,7 @@ def _requested(fold: Fold, line: Fact) -> None:
 
 
 def _done(fold: Fold, line: Fact) -> None:
-    # A worker that stops on request only names the role; the request names the person.
+    # A worker that stops on request only names the role. The request names the person.
     fold.requested_by = fold.requested_by if line.clear["by"] == "operator" else line.clear["by"]
 
 
@@ -409,7 +415,7 @@ def _ended(fold: Fold, line: Fact) -> None:
 
 
 def _troubled(fold: Fold, line: Fact) -> None:
-    """Keep the latest error of each kind, in order."""
+    """Keep only the latest error of each kind, in order."""
     where = line.clear.get("tool") or line.clear.get("conversation") or (fold.path[-1] if fold.path else "")
     plain = line.clear.get("reason") or line.clear.get("code") or line.kind
     fold.troubles.pop(line.kind, None)

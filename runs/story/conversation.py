@@ -1,5 +1,5 @@
-"""A run's transcript in pages, reading only the shown events.
-A row's place is its event and its position there; its `idx` counts within its conversation."""
+"""A run's transcript in pages, for which only the shown events are read.
+A row's place is its event and its position within it; its `idx` counts within its conversation."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Row:
 def transcript(
     run_id: UUID, *, most: int, most_bytes: float = math.inf, since: Place = (0, 0), skip: int = 0
 ) -> list[Row]:
-    """Return up to `most` messages in the journal's order from a place, after skipping some.
-    The first row beyond `most_bytes` of payloads is the last."""
+    """Return up to `most` messages from a place on, in the journal's order, after skipping some.
+    The first row with which payloads exceed `most_bytes` is the last."""
     with locked_story(run_id) as kept:
         transcript = kept.fold.transcript
         seqs, talks, owners = transcript.events, transcript.talks, transcript.owners
@@ -84,7 +84,7 @@ def said_before(run_id: UUID, talk: Talk, seq: int) -> int:
         for one in some:
             total += len(said_in(lines[one])) if one in lines else 0
             more.append(total)
-        # A new list each time: concurrent counters get the same result.
+        # A new list is stored each time, because concurrent counters get the same result.
         counts = talk.counts = [*counts, *more]
     return counts[n - 1] if n else 0
 

@@ -1,5 +1,5 @@
-"""Authenticity of the events a page shows, because anybody with database access may change rows.
-One digest of the content and one HMAC per event; verification reads whole records instead."""
+"""Checks that the events on a page are authentic, because anybody with database access may change rows.
+This costs one digest of the content and one HMAC per event. Verification reads whole records instead."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def _may_lack_code(clear: bytes) -> bool:
 
 
 def mark_gaps(newest_first: Sequence[EventLine]) -> None:
-    """Note on each event of a part of a journal what is missing before it, and broken links."""
+    """Note on each event of a journal's part which events are missing before it.
+    Broken links are noted too."""
     for line, older in pairwise(newest_first):
         if older.seq + 1 < line.seq:
             first, last = older.seq + 1, line.seq - 1

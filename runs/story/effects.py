@@ -18,7 +18,7 @@ from runs.story.lines import EventLine, Fact
 
 @dataclass(slots=True)
 class Effect:
-    """One logical call with an effect. `status` selects its template.
+    """A logical call with an effect. `status` selects its template.
 
     held, cleared, rejected, expired (at its gate) · sent, accepted, not_sent (in progress) · committed, failed,
     unknown, settled_not · undone. `open` adds what the payloads of the noted events contain. `touched` is the last
@@ -68,7 +68,7 @@ class Effect:
 
     @property
     def is_of_earlier(self) -> bool:
-        """Return whether the late result is about an attempt before the newest."""
+        """Return whether the late result is about an attempt before the newest one."""
         return 0 < self.told_of < self.attempts
 
     @property
@@ -77,12 +77,12 @@ class Effect:
 
     @property
     def face(self) -> tuple[int, int]:
-        """Return a key of its appearance."""
+        """Return a key that changes with the effect's HTML."""
         return self.seq, self.touched
 
     @property
     def events(self) -> tuple[int, ...]:
-        """Return the events whose payloads describe it; 0 for none."""
+        """Return the numbers of the events whose payloads describe the effect; 0 for missing ones."""
         return (*self.requests, self.answered, self.troubled, self.traced, self.witness)
 
     def open(self, lines: Mapping[int, EventLine]) -> None:
@@ -111,7 +111,7 @@ class Effect:
 
     @property
     def took(self) -> float | None:
-        """Return seconds from the permission to send to the last event about it."""
+        """Return the seconds from the permission to send until the last event about the effect."""
         if self.sent_at is None or self.changed_at is None:
             return None
         return (self.changed_at - self.sent_at).total_seconds()
@@ -139,7 +139,7 @@ class Effects:
         return self.by_slot.get(line.slot or "")
 
     def turn(self, effect: Effect, status: str, line: Fact) -> None:
-        """Set an effect's status as of an event."""
+        """Set an effect's status by an event."""
         self.tally[effect.status] -= 1
         self.tally[status] += 1
         effect.status, effect.changed_at, effect.touched = status, line.at, line.seq
@@ -149,13 +149,13 @@ class Effects:
             self._sent.pop(id(effect), None)
 
     def note(self, effect: Effect, line: Fact) -> str:
-        """Note a finding or a late result; return the recorded outcome that it contradicts."""
+        """Note a finding or a late result. Returns the recorded outcome that it contradicts."""
         belies = self._findings.take(line)
         effect.contradicted = self._findings.contradicted(effect.slot)
         return belies
 
     def lost(self, line: Fact) -> None:
-        """Note that calls in flight were interrupted by a worker's death."""
+        """Note that a worker's death interrupted the calls in flight."""
         for effect in self._sent.values():
             effect.interrupted, effect.touched = effect.interrupted + 1, line.seq
 
@@ -164,7 +164,7 @@ def _gate(effects: Effects, line: Fact) -> None:
     if line.clear.get("tool") in (None, "", NO_TOOL):
         return
     earlier = effects.by_slot.get(effects._held.get(line.slot or "", ""))
-    # The same call, for which one approval is not enough.
+    # It is the same call, for which one approval isn't enough.
     if earlier is not None and earlier.status == "cleared":
         del effects.by_slot[effects._held[line.slot or ""]]
         effects.tally["cleared"] -= 1
@@ -200,7 +200,8 @@ _AT_ITS_GATE = {"approve": "cleared", "approved": "cleared", "expired": "expired
 
 
 def _amended(effects: Effects, line: Fact) -> None:
-    """Remove the held call, which is requested again with a person's arguments: it is one effect."""
+    """Remove a held call that is requested again with changed arguments.
+    A person changed them, so both are one effect."""
     held = effects.by_slot.pop(effects._held.pop(line.slot or "", ""), None)
     if held is not None:
         effects.tally[held.status] -= 1
@@ -279,7 +280,7 @@ def _unknown(effects: Effects, line: Fact) -> None:
         effect.is_sender_done = bool(line.clear.get("is_sender_done"))
 
 
-# Effect of a verdict on a call's status; "fail the run" changes nothing.
+# The status of a call after a verdict. "Fail the run" doesn't change it.
 _SETTLED = {"happened": "committed", "did_not": "settled_not"}
 
 
@@ -295,7 +296,7 @@ def _reconciled(effects: Effects, line: Fact) -> None:
 
 
 def _undone(effects: Effects, line: Fact) -> None:
-    """Mark the effect as undone that the call at this slot undid, keeping its own time."""
+    """Mark as undone the effect that the call at this slot undid. The effect keeps its own time."""
     effect = None if line.clear["of_run"] else effects.by_slot.get(line.clear["of_slot"])
     if effect is not None:
         since = effect.changed_at
@@ -304,7 +305,8 @@ def _undone(effects: Effects, line: Fact) -> None:
 
 
 def _note_late_result(effects: Effects, line: Fact) -> None:
-    """Note a late result from the worker or the upstream; a contradiction stays until someone has answered it."""
+    """Note a late result from the worker or the upstream.
+    A contradiction is kept until a person has answered it."""
     effect = effects.at(line)
     if effect is not None:
         belies = effects.note(effect, line)
@@ -326,7 +328,7 @@ def _lost(effects: Effects, line: Fact) -> None:
 
 
 def message_of(line: EventLine) -> str:
-    """Return an event's error message; of a traceback its last line."""
+    """Return an event's error message; for a traceback, its last line."""
     text = _text_of(line)
     return text.strip().rpartition("\n")[2].strip() if text.startswith(_TRACEBACK) else text
 

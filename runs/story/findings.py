@@ -1,4 +1,4 @@
-"""Findings on calls in doubt, for effects and timeline, and their texts on every page."""
+"""Findings on calls in doubt, for effects and timeline, and their texts for all pages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ON_RECORD = {
     "refused": "it was refused",
 }
 UPSTREAM = {"happened": "it happened", "did_not": "it did not happen", "nothing": "no usable answer"}
-# Texts of late results: who reports what.
+# Texts for late results: who reports which outcome.
 WITNESSES = {
     "happened": ("the sending worker of", "reports that it happened"),
     "accepted": ("the sending worker of", "reports that it was accepted"),
@@ -23,7 +23,7 @@ WITNESSES = {
 
 
 def on_record(found: str) -> str:
-    """Return a verdict's text; unknown verdicts as they are."""
+    """Return a verdict's text; an unknown verdict is returned unchanged."""
     return ON_RECORD.get(found, found)
 
 
@@ -43,10 +43,10 @@ class Findings:
         self._of: dict[str, dict[int, Finding]] = {}
 
     def take(self, line: Fact) -> str:
-        """Fold in a finding or a late result; return the recorded outcome that it contradicts, if any."""
+        """Fold in a finding or a late result. Returns the recorded outcome that it contradicts, if any."""
         attempts = self._of.get(line.slot or "", {})
         known = attempts.get(line.attempt)
-        if line.kind in ("ToolReturned", "CallbackReceived"):  # most calls, of which nothing needs to be kept
+        if line.kind in ("ToolReturned", "CallbackReceived"):  # most calls have neither, so nothing is stored for them
             if known is not None:
                 known.found("answered")
             return ""
@@ -63,5 +63,6 @@ class Findings:
         return ""
 
     def contradicted(self, slot: str) -> str:
-        """Return the recorded outcome of any of a call's attempts that a late result contradicts; "" if none."""
+        """Return the recorded outcome of an attempt of the call that a late result contradicts.
+        "" if there is none."""
         return next((finding.contradicted for finding in self._of.get(slot, {}).values() if finding.contradicted), "")

@@ -1,8 +1,7 @@
-"""Cache of folded stories per process, so that a page costs only the events since the last view. Memory is bounded.
-
-Every view compares the last folded event and the next one's link; opened pages, and live ones every few seconds, also
-compare count, transactions and places of all folded rows, which any change of a row alters in PostgreSQL. On a
-difference the run is folded again.
+"""A cache of folded stories per process, so that a page costs only the events since the last view.
+Its memory is bounded. Every view compares the last folded event and the next one's link. Newly opened pages, and live
+ones every few seconds, also compare count, transactions and places of all folded rows; in PostgreSQL, any change of a
+row alters these. If anything differs, the run is folded again.
 """
 
 from __future__ import annotations
@@ -29,24 +28,24 @@ MAX_RUNS = 256
 MAX_PIECES = 600
 MAX_HTML_BYTES = 2**20
 MAX_DOUBTS = 5
-# A refreshed page may go this long without checking all folded rows.
+# A refreshed page may skip the check of all folded rows for this long.
 UNASKED_SECONDS = 5.0
 AT_ONCE = 5000
-# Memory per event in a fold: rows, bars, segments, references. Measured by tests/integration/scale.
+# Memory per event in a fold: rows, bars, segments, references. tests/integration/scale measures it.
 BYTES_PER_EVENT = 640
 
 _FIRST = -(2**63)
 _FACTS = """
     SELECT seq, at::text, kind, slot, attempt, clear, prev_hash, hash, xmin::text::bigint + hashtid(ctid)
     FROM ledger_event WHERE run_id = %s AND seq >= %s ORDER BY seq LIMIT %s"""
-# The same, with the checksum of the rows up to there; one row without an event if there are no more.
+# The same rows with the checksum of the rows up to there; if there are no more, one row without an event.
 _REQUESTS = f"""
     SELECT facts.*, known.* FROM (
         SELECT count(*), coalesce(sum(xmin::text::bigint + hashtid(ctid)), 0) FROM ledger_event
         WHERE run_id = %s AND seq <= %s
     ) AS known LEFT JOIN ({_FACTS}) AS facts ON true ORDER BY seq"""
-# For a run folded from its start: the checksum of all rows, then the rows. A row changed in between is folded as
-# changed with the old checksum, so the next view notices.
+# For a run that is folded from its start: first the checksum of all rows, then the rows. If a row is changed in
+# between, the changed row is folded with the old checksum, so the next view notices.
 _KNOWN = """
     SELECT last.*, known.* FROM (
         SELECT seq, hash, xmin::text::bigint + hashtid(ctid) FROM ledger_event
@@ -65,7 +64,7 @@ _WINDOW = f"{_WHOLE} AND seq < %s ORDER BY seq DESC LIMIT %s"
 
 
 class LastEvent(NamedTuple):
-    """The last folded event, by values that differ if it was changed."""
+    """The last folded event, as values that differ if it was changed."""
 
     seq: int
     hash: bytes
@@ -76,8 +75,9 @@ NOTHING = LastEvent(_FIRST, b"", 0)
 
 
 class Drawn:
-    """Cached HTML of a run's unchanging parts (effects as of their last event, events, messages); nothing with
-    the time, the reader or a form. Thread-safe, because each operation is atomic in the interpreter."""
+    """Cached HTML of the unchanging parts of a run (effects up to their last event, events, messages).
+    It contains nothing that depends on time or reader, and no forms. Thread-safe, because each operation is atomic in
+    the interpreter."""
 
     def __init__(self) -> None:
         self._pieces: dict[Hashable, str] = {}
@@ -88,7 +88,8 @@ class Drawn:
         return self._pieces.get(key)
 
     def keep(self, key: Hashable, html: str) -> None:
-        """Cache a piece; when there are too many, drop all, because current ones come back with the next view."""
+        """Cache a part.
+        If there are too many, all are dropped, because the current ones are drawn again at the next view."""
         if self.bytes + len(html) > MAX_HTML_BYTES or len(self._pieces) >= MAX_PIECES:
             self._pieces, self.bytes = {}, 0
         if len(html) * 4 <= MAX_HTML_BYTES:
@@ -96,7 +97,7 @@ class Drawn:
             self.bytes += len(html)
 
     def doubt(self, seq: int, why: str) -> None:
-        """Note an event that can't be trusted, as long as what was drawn of it is cached."""
+        """Note an event that can't be trusted, for as long as HTML drawn from it is cached."""
         if len(self._doubts) < MAX_DOUBTS:
             self._doubts[seq] = why
 
@@ -107,7 +108,7 @@ class Drawn:
 
 @dataclass
 class CachedStory:
-    """One run's fold, used under its lock."""
+    """One run's fold. Must be used under its lock."""
 
     run_id: UUID
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -122,7 +123,7 @@ class CachedStory:
         self.fold, self.drawn, self.last, self.prints, self.bytes = Fold(), Drawn(), NOTHING, 0, 0
 
     def catch_up(self, *, is_opened: bool) -> None:
-        """Fold new events; fold everything again if the folded rows have changed."""
+        """Fold new events. If the folded rows have changed, fold all events again."""
         if self.last is NOTHING:
             self._reset()
             return
@@ -150,7 +151,7 @@ class CachedStory:
             self.last, self.prints = LastEvent(seq, bytes(hash_), print_), int(prints)
 
     def _take_some(self, since: int, until: int) -> int | None:
-        """Fold one batch of rows; return where the next begins, None at the end."""
+        """Fold one batch of rows. Returns where the next one begins, or None at the end."""
         with connection.cursor() as cursor:
             cursor.execute(_PLAIN, [self.run_id, since, until, AT_ONCE])
             with _uncollected():
@@ -159,7 +160,7 @@ class CachedStory:
                 return rows[-1][0] + 1 if len(rows) == AT_ONCE else None
 
     def _checked(self) -> list[tuple[Any, ...]]:
-        """Return the rows from the last folded event on; none if the folded rows have changed."""
+        """Return the rows from the last folded event on; none if folded rows have changed."""
         rows = _rows(_REQUESTS, self.run_id, self.last.seq, self.run_id, self.last.seq, AT_ONCE)
         self.checked_at = time.monotonic()
         count, prints = rows[0][-2:]
@@ -181,7 +182,7 @@ class CachedStory:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Disable the garbage collector: a fold leaves no cycles, so collections would be wasted.
+    """Disable the garbage collector, because a fold leaves no cycles, so collections would be wasted.
     With several threads, the one that disabled it enables it again."""
     was_on = gc.isenabled()
     gc.disable()
@@ -192,7 +193,7 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-# Times are parsed here from text: a callback of the driver for each would take twice as long.
+# Times are parsed here from text, because a callback of the driver for each would take twice as long.
 _TIMES = ReadableTime(0)
 
 
@@ -223,7 +224,7 @@ def locked_story(run_id: UUID, *, is_opened: bool = True) -> Iterator[CachedStor
             kept.catch_up(is_opened=is_opened)
             yield kept
         except BaseException:
-            # A partial fold is useless.
+            # A partial fold can't be used.
             kept.forget()
             raise
     _make_room()
@@ -255,8 +256,9 @@ def forget_all() -> None:
 
 
 class Opened:
-    """Events of one run with payloads, each read once per request.
-    Payloads are replaced by `hidden`, if given; with `is_head`, only the head of large ones is read."""
+    """Events of one run with payloads.
+    Each is read once per request. Payloads are replaced by `hidden`, if given. With `is_head`, only the beginning of
+    large payloads is read."""
 
     def __init__(
         self, run_id: UUID, drawn: Drawn | None = None, *, hidden: Hidden | None = None, is_head: bool = False
@@ -276,7 +278,7 @@ class Opened:
         return lines
 
     def _shown(self, statement: str, *values: Any) -> list[EventLine]:
-        """Return lines, hidden only after the authenticity check, which needs their content."""
+        """Return lines for a page. Payloads are hidden only after the check of authenticity, which needs them."""
         lines = _lines(self._drawn, statement, self._run_id, *values)
         for line in lines:
             line.is_head = self._is_head
@@ -286,7 +288,7 @@ class Opened:
 
 
 def _lines(drawn: Drawn, statement: str, run_id: UUID, *values: Any) -> list[EventLine]:
-    """Return stored events; untrusted ones are noted with the cached HTML, which may outlive this request."""
+    """Return stored events. Untrusted ones are noted in the cached HTML, which may outlive this request."""
     with connection.cursor() as cursor:
         cursor.execute(statement, [run_id, *values])
         rows = [Stored(*row) for row in cursor.fetchall()]

@@ -11,7 +11,7 @@ from runs.story.lines import EventLine, Fact
 
 @dataclass(slots=True)
 class Gate:
-    """One request to one queue, and its decision, if any."""
+    """A request to one queue, and the decision, if any."""
 
     approval_id: str
     queue: str
@@ -27,7 +27,7 @@ class Gate:
     justification: str = ""
     decided_at: datetime | None = None
     decided_seq: int = 0
-    # Queues it was escalated to.
+    # Queues to which the request was escalated.
     also: list[str] = field(default_factory=list)
 
     @property

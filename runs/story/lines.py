@@ -1,4 +1,4 @@
-"""A journal event as the console reads it: columns, clear fields, and its payload opened on demand."""
+"""A journal event as the console reads it: columns, clear fields, and the payload, which is opened on demand."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WITH_REASON = frozenset({"ContextInjected", "InputAnswered", "OutcomeProposed",
 
 @dataclass(slots=True)
 class Stored:
-    """A stored event's columns in order."""
+    """A stored event's columns, in order."""
 
     seq: int
     at: datetime
@@ -40,7 +40,7 @@ class Stored:
 
 
 class Bare:
-    """An event without its payload, for folds that take tens of thousands."""
+    """An event without its payload, for folds over tens of thousands of events."""
 
     __slots__ = ("at", "attempt", "clear", "damage", "kind", "seq", "slot")
 
@@ -64,9 +64,8 @@ class Bare:
 
 @dataclass
 class EventLine:
-    """One event.
-    `clear` holds its fields, for example `clear["tool"]`; `damage` says why they can't be trusted, `gap` what is
-    missing before it."""
+    """One event. `clear` has its fields, for example `clear["tool"]`.
+    `damage` tells why they can't be trusted, and `gap` which events are missing before it."""
 
     seq: int
     at: datetime
@@ -88,7 +87,8 @@ class EventLine:
 
     @cached_property
     def payload(self) -> Any:
-        """Return the payload, an explanation if it is unreadable (pages must still show), or a placeholder."""
+        """Return the payload, a placeholder if it is hidden, or an explanation if it is unreadable, because pages must
+        still show."""
         if self.is_hidden:
             return self.placeholder
         try:
@@ -103,15 +103,16 @@ class EventLine:
 
     @cached_property
     def shown(self) -> Any:
-        """Return the payload as it may be shown, without callback tokens, which would authorize an answer."""
+        """Return the payload without callback tokens, which would authorize an answer."""
         if self.kind == "ApprovalRequested":
-            return self.payload  # what a decision binds is shown as it is; a plan holds no token
+            return self.payload  # A decision's payload is shown unchanged, because plans hold no tokens.
         if self.kind == "ToolInvoked" and isinstance(self.payload, dict) and self.payload.get("callback_token"):
             return masked({**self.payload, "callback_token": MASK})
         return masked(self.payload)
 
     def hide(self, placeholder: Hidden = HIDDEN) -> None:
-        """Remove the payload unless it is public, keeping a person's reason; of an erased run nothing is left."""
+        """Remove the payload unless it is public, but keep a person's reason.
+        For an erased run, nothing is kept."""
         if self.sealed is not None and (placeholder is ERASED or not is_open(self.kind)):
             self.placeholder = placeholder
             self.reason = self.get("justification", "") if self.kind in _WITH_REASON else ""
@@ -128,7 +129,7 @@ class EventLine:
 
     @property
     def face(self) -> int:
-        """Return a key of its appearance."""
+        """Return a key that changes with the event's HTML."""
         whole = (
             self.seq,
             self.at,
@@ -155,20 +156,20 @@ class EventLine:
         return self.prev_hash.hex()
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return a field of the payload if it is an object that has it."""
+        """Return a field of the payload; the default if the payload isn't an object with that field."""
         if self.is_hidden:
             return self.reason or default if key == "justification" else default
         return self.payload.get(key, default) if isinstance(self.payload, dict) else default
 
 
-# A fold reads these, never the payload.
+# Folds read these fields, and never the payload.
 Fact = Bare | EventLine
-# Events between a claim and its worker's first step.
+# Events that may come between a claim and the worker's first step.
 _NO_STEP = frozenset({"RunClaimed", "PauseRequested", "CancelRequested", "WorkerLost"})
 
 
 def is_step(line: Fact) -> bool:
-    """Return whether the event shows that the run is driven, as `runs.fleet.incidents` counts."""
+    """Return whether the event shows that the run is driven, by the rules of `runs.fleet.incidents`."""
     return line.kind not in _NO_STEP
 
 
@@ -193,11 +194,11 @@ def read(rows: Iterable[Stored]) -> Iterator[EventLine]:
 
 
 def clear_of(kind: str, stored: bytes) -> tuple[dict[str, Any], str]:
-    """Return an event's clear fields, and their damage if they don't fit its kind."""
+    """Return an event's clear fields, and a description of the damage if they don't fit its kind."""
     try:
         clear = from_json(stored)
     except ValueError:
-        # The quick parser is stricter (half surrogate pairs, depth): what it refuses is decided by the usual one.
+        # The quick parser is stricter (half surrogate pairs, depth), so the usual one decides about what it refuses.
         try:
             clear = _in_whole_characters(json.loads(stored))
         except (ValueError, RecursionError) as error:
@@ -212,7 +213,7 @@ def clear_of(kind: str, stored: bytes) -> tuple[dict[str, Any], str]:
         else:
             return clear, ""
     except KeyError:
-        pass  # missing, or optional
+        pass  # a missing field, or an optional one
     wrong = [
         name for name, _, hint, is_needed in known if (not _fits(clear[name], hint) if name in clear else is_needed)
     ]
@@ -220,7 +221,7 @@ def clear_of(kind: str, stored: bytes) -> tuple[dict[str, Any], str]:
 
 
 def mislabelled(kind: str, slot: str | None, attempt: int, clear: dict[str, Any]) -> str:
-    """Return the damage if the columns, which no hash covers, contradict the content."""
+    """Return a description of the damage if the columns, which no hash covers, contradict the content."""
     if not clear or (clear.get("kind", kind), clear.get("slot"), clear.get("attempt", 0)) == (kind, slot, attempt):
         return ""
     return f"its columns say {kind} at {slot or 'no slot'}, attempt {attempt}, but its content says something else"
@@ -228,7 +229,7 @@ def mislabelled(kind: str, slot: str | None, attempt: int, clear: dict[str, Any]
 
 @cache
 def _fields(kind: str) -> tuple[tuple[str, frozenset[type], Any, bool], ...]:
-    """Return a kind's clear fields: name, certainly fitting types, full type hint, and whether it is required."""
+    """Return a kind's clear fields: name, types that certainly fit, full type hint, and whether it is required."""
     cls = KINDS.get(kind)
     if cls is None:
         return ()
@@ -257,7 +258,7 @@ def _fits(value: Any, hint: Any) -> bool:
 
 
 def _in_whole_characters(value: Any) -> Any:
-    """Escape half characters, which only damaged rows have and which can't be sent."""
+    """Escape half surrogate pairs, which occur only in damaged rows and can't be sent."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -278,7 +279,7 @@ def _escaped(value: Any) -> Any:
 
 
 def line_of(event: Event, *, seq: int, at: datetime, epoch: int = 0) -> EventLine:
-    """Return a line of an unstored event, for previews and tests."""
+    """Return a line for an event that isn't stored, for previews and tests."""
     return EventLine(
         seq=seq,
         at=at,

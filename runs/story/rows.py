@@ -14,12 +14,12 @@ RowKind = Literal[
     "queued", "visit", "think", "call", "read", "mark", "gate", "wait", "child", "crash", "pause", "error"
 ]
 
-_DECIDE = ("ApprovalDecided", "PlanAmended")  # whose justification is shown in their row
+_DECIDE = ("ApprovalDecided", "PlanAmended")  # kinds of events whose justification is shown in their row
 
 
 @dataclass(slots=True)
 class Bar:
-    """A bar in one tone: work, done, wait, queue, hold, down. `end` is None while it is open."""
+    """A bar with one tone: work, done, wait, queue, hold, down. `end` is None while it is open."""
 
     start: datetime
     end: datetime | None
@@ -28,8 +28,9 @@ class Bar:
 
 @dataclass(slots=True)
 class Row:
-    """One row. `is_cut`: a crash whose next worker was lost before its first step; `run`: the child it is about.
-    `noted` and `traced` are the events whose payloads `open` takes text and traceback from."""
+    """A row of the timeline.
+    `is_cut` marks a crash after which the next worker was lost before its first step. `run` is the child that the row
+    is about. `noted` and `traced` are the events from whose payloads `open` takes text and traceback."""
 
     kind: RowKind
     label: str
@@ -68,7 +69,7 @@ class Row:
 
 @dataclass
 class RowPage:
-    """A page of rows as of a moment: open rows end now, visits have their bars."""
+    """A page of rows at a given time: open rows end at that time, and visits have their bars."""
 
     rows: list[Row] = field(default_factory=list)
     hidden: int = 0

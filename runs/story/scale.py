@@ -1,5 +1,6 @@
-"""Time as percentages of the timeline's width, for SVG attributes (the content policy forbids inline styles).
-By default the gap between two moments is drawn logarithmically, because runs work for milliseconds and wait for days.
+"""Maps time to percentages of the timeline's width.
+They are SVG attributes, because the content policy forbids inline styles. By default the gap between two points in time
+is drawn logarithmically, because runs work for milliseconds and wait for days.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _TURNS = {
     "RunFailed": ENDED,
     "RunCompleted": ENDED,
 }
-# Events that make a waiting run ready. Under a pause they wake nothing.
+# Events that make a waiting run ready. While it is paused, they don't.
 _WAKES = frozenset(
     {"WaitResolved", "ApprovalDecided", "CallbackReceived", "ToolReconciled", "ChildEnded", "UpstreamAsked"}
 )
@@ -36,7 +37,7 @@ _WAKES = frozenset(
 
 @dataclass(slots=True)
 class Segment:
-    """An interval with one status; `end` is None while it lasts."""
+    """An interval with one status. `end` is None while it lasts."""
 
     what: str
     start: datetime
@@ -68,13 +69,13 @@ class Pace:
             last = self.segments[-1]
             last.end = line.at
             self._spent[last.what] = self._spent.get(last.what, 0.0) + (line.at - last.start).total_seconds()
-            # After a clock was set back there is no order to search by.
+            # If a clock was set back, the order needed for searching is lost.
             self._is_ordered = self._is_ordered and last.start <= line.at
         self.segments.append(Segment(turn, line.at))
         self._starts.append(line.at)
 
     def within(self, start: datetime, end: datetime, most: int | None = None) -> list[Segment]:
-        """Return the segments within an interval, the latest if there are many, without empty ones."""
+        """Return the segments within an interval that aren't empty; if there are many, only the latest."""
         known = self.segments
         if self._is_ordered:
             last = bisect_right(self._starts, end)
@@ -88,7 +89,7 @@ class Pace:
         return cut if most is None else cut[-most:]
 
     def total(self, what: str, now: datetime) -> float:
-        """Return the seconds spent with this status so far."""
+        """Return the seconds spent with this status until now."""
         last = self.segments[-1] if self.segments else None
         under_way = (now - last.start).total_seconds() if last is not None and last.what == what else 0.0
         return self._spent.get(what, 0.0) + under_way
@@ -99,13 +100,13 @@ STEPS: dict[str, Callable[[Pace, Fact], None]] = dict.fromkeys([*_TURNS, *_WAKES
 
 # A narrower bar would be invisible.
 LEAST_PERCENT = 0.7
-# Minimum length for the logarithm, so that nothing has zero width.
+# Minimum length before the logarithm, so that nothing has zero width.
 _FLOOR_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A bar's left edge and width, as percentages."""
+    """A bar's left edge and width, as percentages of the timeline."""
 
     x: str
     width: str
@@ -114,7 +115,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A row with placed bars. `at` is the start of a row that is a moment."""
+    """A row with placed bars. `at` is its start if the row has no duration."""
 
     row: Row
     bars: list[Stretch]
@@ -139,7 +140,7 @@ class Scale:
 
 
 class _Axis:
-    """Maps moments to percentages, piecewise between starts and ends."""
+    """Maps times to percentages, piecewise between the starts and ends of rows."""
 
     def __init__(self, moments: list[datetime], *, is_true: bool) -> None:
         self._moments = sorted(set(moments))
@@ -151,7 +152,7 @@ class _Axis:
             self._edges.append(self._edges[-1] + weight / whole * 100)
 
     def share(self, at: datetime) -> float:
-        """Return a moment's place, from 0 to 100."""
+        """Return the position of a time, from 0 to 100."""
         n = bisect_right(self._moments, at) - 1
         if n < 0:
             return 0.0
@@ -163,7 +164,7 @@ class _Axis:
 
 
 def place(page: RowPage, now: datetime, *, is_true: bool = False) -> Scale | None:
-    """Place the rows; None if there are none."""
+    """Return the rows with their positions; None if there are no rows."""
     if not page.rows:
         return None
     start = min(row.start for row in page.rows)

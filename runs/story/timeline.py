@@ -1,4 +1,5 @@
-"""A run's timeline as rows of bars: visits with their content, crashes, waits. A pure fold without payloads."""
+"""A run's timeline as rows of bars: visits with their content, crashes, waits.
+It is a pure fold without payloads."""
 
 from __future__ import annotations
 
@@ -19,13 +20,13 @@ from runs.story.scale import DOWN, PAUSED, QUEUED, WAITING, WORKING, Pace
 _TONES = {WORKING: "done", QUEUED: "queue", WAITING: "wait", PAUSED: "hold", DOWN: "down"}
 
 
-# Bars narrower than a hundredth can't be told apart: of more, only the latest are drawn.
+# Bars narrower than a hundredth can't be told apart, so of more bars only the latest are drawn.
 MAX_BARS = 150
 
 
 @dataclass
 class Timeline:
-    """Rows in order of start. `shown` gives copies: the fold itself stays open."""
+    """Rows in the order in which they started. `shown` returns copies, because the fold itself continues."""
 
     rows: list[Row] = field(default_factory=list)
     _visit: Row | None = None
@@ -42,7 +43,7 @@ class Timeline:
     _pause: Row | None = None
 
     def stepped(self, line: Fact) -> None:
-        """End a crash at the next worker's first step; callers may skip the call without an open crash."""
+        """End a crash at the next worker's first step. Need not be called while no crash is open."""
         if self.crash is not None and self._is_claimed and is_step(line):
             self.finish(self.crash, line.at)
             self.crash = None
@@ -75,7 +76,7 @@ class Timeline:
     def shown(
         self, pace: Pace, now: datetime, ended_at: datetime | None, page: int = 1, most: int | None = None
     ) -> RowPage:
-        """Return a page of at most `most` rows, counted from the newest; all without `most`."""
+        """Return a page of at most `most` rows, counted from the newest; all rows without `most`."""
         lead = self._before_the_first(pace, now, ended_at)
         first = 0 if lead is None else 1
         total = len(self.rows) + first
@@ -107,7 +108,7 @@ class Timeline:
 
 
 def _as_of(row: Row, pace: Pace, until: datetime, *, is_over: bool) -> Row:
-    """Return a copy that ends at `until`, with a visit's bars taken from the pace."""
+    """Return a copy that ends at `until`, in which a visit has the bars of its pace."""
     bars = [replace(bar) for bar in row.bars[-MAX_BARS:]]
     row = replace(row, bars=bars)
     if row.is_open and is_over:
@@ -264,7 +265,7 @@ def _amended(timeline: Timeline, line: Fact) -> None:
 
 
 def _wait_opened(timeline: Timeline, line: Fact) -> None:
-    """Add a row, except for gates, accepted calls and children, which have their own."""
+    """Add a row for a wait, except for gates, accepted calls and children, which have rows of their own."""
     if line.clear["wait"] in ("approval", "webhook", "child"):
         return
     row = timeline.add(line, "wait", line.clear["wait"])

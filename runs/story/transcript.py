@@ -1,5 +1,5 @@
 """Messages between the run and its models, turn by turn, with tool results in between.
-A pure fold that notes speakers and times; texts are read from payloads when shown."""
+It is a pure fold that notes speakers and times. Texts are read from payloads when they are shown."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _ROLES = {"system-prompt": "system", "user-prompt": "user", "tool-return": "tool
 
 @dataclass(slots=True)
 class TranscriptMessage:
-    """One message. `role`: system, user, agent, tool, engine; `text` for people, `data` for structured content."""
+    """One message.
+    `role` is system, user, agent, tool or engine. `text` is for people, `data` is structured content."""
 
     role: str
     at: datetime
@@ -35,7 +36,7 @@ class TranscriptMessage:
 
     @property
     def face(self) -> int:
-        """Return a key of its appearance."""
+        """Return a key that changes with the message's HTML."""
         return hash(
             (
                 self.role,
@@ -54,7 +55,8 @@ class TranscriptMessage:
 @dataclass(slots=True)
 class Talk:
     """One conversation: a `think` loop or a single model request, with its events and the model's answers.
-    `said` and `model` are filled in for the shown events; `counts` caches how many messages the first events have."""
+    `said` and `model` are filled in for the shown events. `counts` caches the number of messages in the first
+    events."""
 
     name: str
     node: str
@@ -73,9 +75,10 @@ Opener = Callable[[Iterable[int]], Mapping[int, EventLine]]
 
 @dataclass
 class Transcript:
-    """All conversations of a run in order of start, the events with messages, and their owners.
+    """All conversations of a run in order of start, and the events with messages.
     Most views need none of it, so events are only noted in `heard` (kind, seq, time, then node, conversation or slot,
-    and assistant) and sorted on demand. It is one flat list, because the collector would walk a tuple for each."""
+    and assistant) and sorted on demand. `heard` is one flat list, because the garbage collector would traverse a tuple
+    for each event."""
 
     heard: list[Any] = field(default_factory=list)
     _talks: list[Talk] = field(default_factory=list)
@@ -124,7 +127,7 @@ class Transcript:
         return self._note(seq, n)
 
     def _observed(self, seq: int, slot: str) -> None:
-        """Note a tool's result in the first conversation whose slot is a prefix of its slot."""
+        """Note a tool's result in the first conversation whose slot is a prefix of the result's slot."""
         names = (slot[:n] for n, letter in enumerate(slot) if letter == "/")
         known = [self._open[name] for name in names if name in self._open]
         if known:
@@ -137,7 +140,7 @@ class Transcript:
         return self._talks[n]
 
     def shown(self) -> list[Talk]:
-        """Return copies of the conversations, for readers without the fold's lock."""
+        """Return copies of the conversations, for readers that don't hold the fold's lock."""
         return [
             Talk(
                 talk.name,
@@ -182,7 +185,7 @@ STEPS: dict[str, Callable[[Transcript, Fact], None]] = {
 
 
 def latest(talks: list[Talk], most: int, opened: Opener) -> list[Talk]:
-    """Return the conversations with the latest `most` messages in all."""
+    """Return the conversations that contain the latest `most` messages."""
     upcoming: list[int] = []
     for talk in reversed(talks):
         if len(upcoming) >= most:
@@ -202,7 +205,8 @@ def latest(talks: list[Talk], most: int, opened: Opener) -> list[Talk]:
 
 
 def last_said(talk: Talk, most: int, opened: Opener) -> list[TranscriptMessage]:
-    """Return at least the last `most` messages of a conversation; an event may have several, or none."""
+    """Return at least the last `most` messages of a conversation.
+    An event may have several messages, or none."""
     parts: list[TranscriptMessage] = []
     end = len(talk.events)
     while end > 0 and len(parts) < most:
@@ -229,7 +233,7 @@ def model_of(talk: Talk, opened: Opener) -> str:
 
 
 def said_in(line: EventLine) -> list[TranscriptMessage]:
-    """Return an event's messages; none if it can't be trusted."""
+    """Return an event's messages; none if the event can't be trusted."""
     if line.damage:
         return []
     match line.kind:
@@ -256,7 +260,7 @@ def said_in(line: EventLine) -> list[TranscriptMessage]:
 
 
 def prompts(line: EventLine) -> list[TranscriptMessage]:
-    """Return what a request adds: instructions, prompts, results that no other event holds."""
+    """Return the messages that a request adds: instructions, prompts, and results that no other event holds."""
     messages = []
     for message in _messages(line.payload):
         if isinstance(message.get(COMPACTS), int):
@@ -282,7 +286,7 @@ def prompts(line: EventLine) -> list[TranscriptMessage]:
 
 
 def answered(line: EventLine) -> list[TranscriptMessage]:
-    """Return the model's text, thoughts and calls."""
+    """Return an answer's messages: the model's text, thoughts and calls."""
     messages = []
     for message in _messages(line.payload):
         for part in _parts(message):
@@ -316,7 +320,7 @@ def _parts(message: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _content(content: Any) -> tuple[str, Any]:
-    """Return text as text, and JSON, also within a string, as data; invalid or too deep JSON stays text."""
+    """Return text as text, and JSON, also within a string, as data. Invalid or too deep JSON stays text."""
     if isinstance(content, str):
         if content[:1] in "{[" and content:
             try:

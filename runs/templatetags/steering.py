@@ -1,4 +1,4 @@
-"""Template tags of a run's status, the pieces of its page, and the text of a wait, whatever its detail holds."""
+"""Template tags for a run's status, the parts of its page, and the text of a wait, whatever its detail contains."""
 
 from __future__ import annotations
 
@@ -37,25 +37,26 @@ register = template.Library()
 
 @register.filter
 def attribute(one: ShownAttribute) -> SafeString:
-    """Return an attribute's value: foreign text as data, or words of ours."""
+    """Return an attribute's value: text from outside as data, or our own words."""
     return format_html_join(", ", "{}", ((datum(text),) for text in one.texts)) if one.texts else visible(one.words)
 
 
 @register.filter
 def log_text(line: LogLine) -> SafeString:
-    """A line that a node said, without what nobody is shown."""
+    """Return a log line as HTML, with secrets masked."""
     return visible(masked_text(line))
 
 
 @register.filter
 def named(wait: Wait | None) -> str:
-    """Return what is waited for: title, tool, or at least the kind."""
+    """Return the name of a wait: its title, tool, or at least its kind."""
     return display.name_of(wait)
 
 
 @register.filter
 def told(wait: Wait | None, names: str) -> str:
-    """The first of these names (separated by blanks) that the wait's detail has as text; empty if it has none."""
+    """Return the first text in the wait's detail under these names (separated by blanks).
+    "" if there is none."""
     return display.detail_text(wait, *names.split())
 
 
@@ -66,8 +67,8 @@ def begun_again(made: Fact) -> SafeString:
 
 @register.simple_tag(takes_context=True)
 def checkpoint(context: template.Context, point: Point) -> SafeString:
-    """A checkpoint. It looks the same whenever it is drawn: its template shows nothing that depends on the reader or
-    the time of day."""
+    """Return a checkpoint as HTML.
+    It can be cached, because the template shows nothing that depends on reader or time."""
     dossier = context["d"]
     seen = {"point": point, "d": dossier}
     return _once(
@@ -79,13 +80,13 @@ def checkpoint(context: template.Context, point: Point) -> SafeString:
 
 @register.simple_tag
 def trace_link(run: Run) -> SafeString:
-    """The id of a run's own span, which leads to its trace."""
+    """Return the id of a run's own span, as a link to its trace."""
     return pieces.span_link(run, span_id(str(run.pk)))
 
 
 @register.simple_tag(takes_context=True)
 def effect(context: template.Context, effect: Effect) -> SafeString:
-    """An effect of the lane. One that was drawn before has not been opened either."""
+    """Return an effect of the lane as HTML. The payloads of a cached one were not read."""
     dossier = context["d"]
     html = dossier.drawn_effects.get(effect.face)
     if html is None:
@@ -107,24 +108,24 @@ def witness(effect: Effect) -> SafeString:
 
 @register.simple_tag
 def late_news(news: Mapping[str, Any], tools: dict[str, Any]) -> SafeString:
-    """A call of which something came too late: what is on record, and what is told."""
+    """Return a description of a call with a late result: the recorded outcome, and the result."""
     return event_words.late_news(news, tools)
 
 
 @register.simple_tag(takes_context=True)
 def event(context: template.Context, line: EventLine) -> SafeString:
-    """A line of the journal. It looks the same whenever it is drawn."""
+    """Return a line of the journal as HTML. It can be cached."""
     return _once(context, ("event", line.face), lambda: pieces.event(line, context["d"].payload_url))
 
 
 @register.simple_tag(takes_context=True)
 def thing_said(context: template.Context, message: TranscriptMessage) -> SafeString:
-    """One thing said in a conversation. It looks the same whenever it is drawn."""
+    """Return one message of a conversation as HTML. It can be cached."""
     return _once(context, ("said", message.face), lambda: pieces.thing_said(message, context["d"].payload_url))
 
 
 def _once(context: template.Context, face: Hashable, draw: Callable[[], str]) -> SafeString:
-    """A piece as it was drawn before, or drawn now and kept with the run's fold."""
+    """Return cached HTML, or draw it and cache it with the run's fold."""
     drawn = context["d"].drawn
     html = drawn.get(face)
     if html is None:
@@ -164,7 +165,7 @@ def row_words(card: Card) -> SafeString:
 
 @register.simple_tag(takes_context=True)
 def why(context: template.Context) -> SafeString:
-    """Return why the page's run does not move, or what moves it."""
+    """Return why the page's run doesn't progress, or what it is doing."""
     return statuses.why(context["d"])
 
 
@@ -182,19 +183,19 @@ def called(field: str) -> str:
 
 @register.filter
 def cap_changes(record: Any) -> list[str]:
-    """Return the caps that an act set, one text each, from its record."""
+    """Return the caps that an action set, as one text each, from its record."""
     return budgets.changes(record.before, record.after)
 
 
 @register.simple_tag
 def verbs(acts: Mapping[str, Offer]) -> dict[str, statuses.Verb]:
-    """Return the actions that the reader may do to the run now."""
+    """Return the actions that the reader may perform on the run now."""
     return {name: verb for name, verb in statuses.VERBS.items() if acts[name].allowed}
 
 
 @register.filter
 def not_now(acts: Mapping[str, Offer]) -> list[tuple[str, str]]:
-    """Return the actions that the run's state does not allow now, with the reasons."""
+    """Return the actions that the run's state doesn't allow now, with the reasons."""
     return [
         (statuses.VERBS[name].label, offer.why_not)
         for name, offer in acts.items()

@@ -1,4 +1,4 @@
-"""Verification of continuations: both journals and rows agree on each link."""
+"""Verification of continuations: journals and rows of both runs must agree on each link."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Continuation:
         self.come: e.RunCarriedOn | None = None
         self.gone: e.RunRenewed | e.RunHandedOff | None = None
         self.gone_seq = self.end_seq = 0
-        self.told = 0  # how often it says so
-        self.late = 0  # an origin named in the middle of a journal
+        self.told = 0  # how many events name a predecessor
+        self.late = 0  # a predecessor named in the middle of a journal
         self.carried: list[e.SignalCarried] = []
 
     def see(self, line: EventLine) -> None:
@@ -126,7 +126,7 @@ def _come(run_id: UUID) -> e.RunCarriedOn | None:
 
 
 def _born_as(run_id: UUID) -> str:
-    """Return the version a run began as; it may have been migrated since."""
+    """Return the version that a run began as. It may have been migrated since."""
     event = _read(Event.objects.filter(run_id=run_id, seq=1).first())
     return f"{event.agent}@{event.version}" if isinstance(event, e.RunCreated) else "nothing"
 

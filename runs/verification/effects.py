@@ -1,4 +1,4 @@
-"""Verification of side effects: events and ledger facts match both ways."""
+"""Verification of side effects: each event must have its ledger fact, and each fact its event."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from runs.engine.undoing.visit import undo_summary
 
 Of = tuple[str, str, int]
 Became = e.EffectUndone | e.EffectLeft
-# Events that may reveal an unplanned effect, or concern an undoing call: a person lets it stand.
+# Events that may reveal an effect that isn't in the plan, or concern an undoing call. They are allowed, because a
+# person decides about them.
 _TELL = (e.CallbackReceived, e.CallbackArrivedLate, e.ToolAnsweredLate, e.ToolReturned, e.ToolReconciled)
 
 
@@ -66,7 +67,7 @@ class Undoing:
     def _is_meant(self, of: Of, event: Became) -> bool:
         run, slot, attempt = of
         planned = [x for x in self._planned() if (x.slot, x.attempt) == (slot, attempt)]
-        # A child active then may have continued as another run since.
+        # A child that was active then may have continued as another run since.
         if any(x.run == run or x.what == "child" for x in planned):
             return isinstance(event, e.EffectLeft) or any(x.what in ("undo", "child", "reopen") for x in planned)
         return isinstance(event, e.EffectLeft) and not run and (slot, attempt) in self.told
@@ -81,7 +82,8 @@ class Undoing:
         seq, end = self.end
         for effect in self._planned():
             of = effect.run, effect.slot, effect.attempt
-            if effect.what != "child" and of not in self.became:  # an active child undoes its own, without an event
+            # an active child undoes its own effects, without an event
+            if effect.what != "child" and of not in self.became:
                 yield f"event {seq}, {end.KIND}: no outcome is recorded for {_key_of(of)}, which was to be undone"
         if payload_of(end).get("undo") != undo_summary(self.plan, self.by_slot):
             yield f"event {seq}, {end.KIND}: what it says about the undo differs from its outcome"
@@ -105,7 +107,7 @@ _FACTS: dict[type[e.Event], str] = {
 
 @dataclass(slots=True)
 class _Expected:
-    """A fact as the event implies it; a set holds all valid values."""
+    """A fact as it follows from the event. A set holds all valid values."""
 
     seq: int
     kind: str
@@ -119,7 +121,7 @@ _OF_PAYLOADS = frozenset({"key", "external_id", "digest"})
 
 
 class Effects:
-    """Facts against events, both ways."""
+    """Compares facts with events, in both directions."""
 
     NEEDS_NO_CONTENT = True
 
@@ -130,7 +132,7 @@ class Effects:
         self.expected: dict[tuple[str | None, int, str], list[_Expected]] = {}
 
     def see(self, line: EventLine) -> None:
-        """Derive an event's fact; only reads and refused reads have none."""
+        """Derive the fact of an event. Only reads and refused reads have none."""
         event = line.event
         if not isinstance(event, e.ToolReconciled):
             self.retried_by = event.by if isinstance(event, e.RunRetried) else ""
@@ -143,7 +145,7 @@ class Effects:
         if fact is None or intent is None or intent.replay_class == "pure":
             return
         if isinstance(event, (e.CallbackReceived, e.CallbackArrivedLate)):
-            key = None  # a callback's recording needs none
+            key = None  # recording a callback needs none
         columns = {
             "tool": intent.tool,
             "replay_class": intent.replay_class,
@@ -157,7 +159,7 @@ class Effects:
         self.expected.setdefault((event.slot, event.attempt, fact), []).append(expected)
 
     def _expect_undone(self, line: EventLine, event: e.EffectUndone) -> None:
-        """Expect the fact about the effect, not about the call that undid it."""
+        """Expect a fact about the undone effect rather than about the call that undid it."""
         intent, _ = self.intents.get((event.of_slot, event.of_attempt), (None, None))
         columns = {
             "tool": event.tool,
@@ -176,7 +178,7 @@ class Effects:
             case e.CallbackReceived() | e.CallbackArrivedLate():
                 return OUTSIDE.ref
             case e.ToolReconciled(by=by) if by != "hook":
-                # A late result settled by a retry is recorded by the person who retried.
+                # A late result that a retry settled is recorded under the person who retried.
                 return self.retried_by if self.retried_by and by.startswith("worker:") else by
             case _:
                 return self.journal.holder(line)
@@ -191,7 +193,7 @@ class Effects:
                 continue
             expected = waiting.pop(0)
             columns = expected.columns
-            if self.journal.is_erased:  # these are compared with payloads
+            if self.journal.is_erased:  # these are compared with the payloads
                 columns = {name: right for name, right in columns.items() if name not in _OF_PAYLOADS}
             yield from compared(what, row, columns)
             if row.seq < expected.seq or not self.journal.is_just_after(row.seq, row.at):
@@ -204,7 +206,7 @@ def _external_ids(event: e.Event) -> Any:
     if isinstance(event, e.ToolReturned):
         return event.external_id
     result = payload_of(event).get("result") if isinstance(event, e.ToolReconciled) else None
-    # Only the tool knows the member of the result, and its version may not be installed here.
+    # Only the tool knows which member of the result is meant, and its version may not be installed here.
     return {None, *map(str, result.values())} if isinstance(result, dict) else None
 
 
@@ -215,7 +217,7 @@ def _digests(event: e.Event) -> Any:
         case e.ToolFailed():
             return digest_of(event.payload)
         case e.ToolReconciled(by="hook"):
-            # A hook queried while a cancelled run is settled leaves none.
+            # If a hook is queried while a cancelled run is settled, there is none.
             return {None, digest_of(payload_of(event).get("result"))}
         case e.ToolReconciled(by=by, verdict=verdict):
             return digest_of(payload_of(event).get("result")) if by.startswith("worker:") else verdict

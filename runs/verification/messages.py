@@ -32,7 +32,7 @@ class _Look:
 
 
 class Screened:
-    """Screenings, their verdicts, and refused content that was sent all the same."""
+    """Compares screenings with their verdicts, and finds refused content that was sent nevertheless."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.looks: dict[At, list[_Look]] = {}
@@ -51,7 +51,7 @@ class Screened:
                 if no is not None and (event.KIND != "ModelRouted" or no.place == "0"):
                     self.wrong.append(f"event {line.seq}, {event.KIND}: {no.hook} had refused what it sends")
             case e.ModelFailed(code=code) | e.ToolFailed(code=code) if code == CONTENT_REFUSED:
-                # A tool may also fail with a code of that name, once called.
+                # A tool that was called may also fail with a code of that name.
                 if at not in self.refused and isinstance(event, e.ModelFailed):
                     self.wrong.append(f"event {line.seq}, {event.KIND}: no hook refused it")
             case _:
@@ -88,7 +88,7 @@ def _counted(look: _Look) -> Iterator[str]:
 
 
 class Messages:
-    """Message rows against events, both ways, handled once and in order."""
+    """Compares message rows with events in both directions. Messages must be handled once and in order."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
@@ -135,11 +135,11 @@ class Messages:
 
 
 _READS = ("ToolRead", "ToolReadAnew")
-_SLACK = timedelta(hours=1)  # a read begins before it is recorded, by the worker's own clock
+_SLACK = timedelta(hours=1)  # by the worker's own clock, a read begins before it is recorded
 
 
 class CachedReads:
-    """Cache hits against the journals they name, and this run's cache rows against its own."""
+    """Compares cache hits with the journals they name, and this run's cache rows with its own journal."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
@@ -168,7 +168,7 @@ class CachedReads:
 
 
 def _about(hit: e.CachedReadTaken) -> str | None:
-    """Return what is wrong with a hit; nothing if its run is gone."""
+    """Return what is wrong with a cache hit; nothing if its run was deleted."""
     try:
         of = UUID(hit.run_read)
     except ValueError:

@@ -34,7 +34,7 @@ _RESOLVE = (
 
 
 class RunFields:
-    """One row against the whole journal."""
+    """Compares the run's row with the whole journal."""
 
     NEEDS_NO_CONTENT = True
 
@@ -91,14 +91,14 @@ class RunFields:
             case e.RunCompleted() | e.RunFailed() | e.RunCancelled() as end:
                 self._end(line.seq, end)
             case e.CancelRequested() if self.states == {"paused"}:
-                # A call in doubt is settled first: the run returns to what it waits for.
+                # A call in doubt is settled before the pause: the run then returns to its waits.
                 self.states = {"running", *map(str, WAITING)}
             case _ if isinstance(line.event, _RESOLVE) and not self.states & {"paused", "pending", *ENDED}:
-                # The run's other waits decide whether it was woken.
+                # Whether the run was woken depends on its other waits.
                 self.states = self.states | {"running"}
 
     def _move(self, event: e.RunMigrated) -> None:
-        """Apply a migration: the run continues if it has to; a stopped one stays stopped."""
+        """Apply a migration: the run continues if it has to, but a stopped one stays stopped."""
         self.version, self.generation = event.to.partition("@")[2], event.generation
         self.node = event.node or self.node
         if event.how == REENTERED and not self.states & {"paused", "pending", *ENDED}:
@@ -110,7 +110,7 @@ class RunFields:
         self.error_code = event.code if isinstance(event, e.RunFailed) else ""
 
     def _states(self) -> set[str]:
-        """Return the expected states; a run that undoes its effects is compensating instead of running."""
+        """Return the expected states. A run that undoes its effects is compensating instead of running."""
         if self.node != UNDO_NODE:
             return self.states
         return {"compensating" if state == "running" else state for state in self.states}
@@ -132,7 +132,7 @@ class RunFields:
                 yield "the journal does not begin with the run's creation"
             return
         made = self.created
-        # A requested failure has no error code if an operator then cancels. Older runs have no `about`.
+        # A requested failure has no error code if an operator then cancels the run. Older runs have no `about`.
         yield from compared(
             "the run's row",
             row,
@@ -202,7 +202,7 @@ def _moment(text: str) -> datetime | None:
     return datetime.fromisoformat(text) if text else None
 
 
-# Tags that should have a row and don't, or the reverse.
+# Selects missing and superfluous rows of tags.
 _DIFFERENT = """
     WITH run AS (SELECT id, tags, parent, came_from FROM runs_run WHERE id = %s),
     wanted AS (SELECT runs_tags_of(run.tags) AS tag FROM run
@@ -216,7 +216,8 @@ _MORE = "people who see runs by the tag {tag!r} can see it, though neither it no
 
 
 class SeenBy:
-    """Tag rows against the run's row and those of its parents and predecessors; the journal has no tags."""
+    """Compares tag rows with the run's row and those of its parents and predecessors.
+    The journal has no tags."""
 
     NEEDS_NO_CONTENT = True
 
@@ -224,7 +225,7 @@ class SeenBy:
         self.journal = journal
 
     def see(self, line: EventLine) -> None:
-        """Do nothing."""
+        """Do nothing. Events have no tags."""
 
     def problems(self) -> Iterator[str]:
         with connection.cursor() as cursor:

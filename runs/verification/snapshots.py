@@ -12,7 +12,7 @@ from runs.models import Checkpoint, Incident, Signal
 
 
 class Checkpoints:
-    """One checkpoint per visit, with the digest in its event."""
+    """Checks that each visit has exactly one checkpoint, whose digest is in the visit's event."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
@@ -43,7 +43,7 @@ class Checkpoints:
 
 
 class Signals:
-    """Signals sent, and the calls that took them."""
+    """Compares signals with the events that sent them, and with the calls that took them."""
 
     NEEDS_NO_CONTENT = True
 
@@ -74,7 +74,7 @@ class Signals:
 
 
 class Incidents:
-    """Recoveries, and their events."""
+    """Compares recoveries with their events."""
 
     NEEDS_NO_CONTENT = True
 

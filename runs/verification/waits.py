@@ -1,4 +1,5 @@
-"""Verification of waits: each was opened by an event and has the outcome in the journal, or none yet."""
+"""Verification of waits.
+Each must have been opened by an event, and its row must have the journal's outcome, or none yet."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from runs.journal.digests import call_secret
 from runs.models import Wait
 from runs.services.halted_time import could_be_put_off, stood_still
 
-# By whom repairs count, and the slots of stops that a damaged journal takes no event of (runs/workers/failover.py).
+# Prefixes of people whose repairs count, and of the slots of stops that a damaged journal couldn't record
+# (runs/workers/failover.py).
 _PEOPLE = ("user:", "key:", "os:")  # accounts, their keys, and the shell of the server
 _OFF_RECORD = "operator/damaged."
 _SETTLES = (e.ToolFailed, e.ToolReconciled)
@@ -38,20 +40,21 @@ class Key(NamedTuple):
 
 @dataclass
 class _WaitRecord:
-    """The journal's account of one wait."""
+    """A wait as it follows from the journal."""
 
     seq: int
     deadline: datetime
     detail: dict[str, Any] = field(default_factory=dict)
     also: list[str] = field(default_factory=list)  # queues it was escalated to
-    ends: list[tuple[str, str, int]] = field(default_factory=list)  # resolution, by whom, at which event
+    ends: list[tuple[str, str, int]] = field(default_factory=list)  # resolution, actor, number of the event
     consumed: int = 0
-    pauses: list[tuple[int, int]] = field(default_factory=list)  # ends of the run meanwhile, and the retries after them
-    used_by: tuple[str | None, int | None] = (None, None)  # call and attempt that used the grant last
+    # ends of the run while it was open, and the retries after them
+    pauses: list[tuple[int, int]] = field(default_factory=list)
+    used_by: tuple[str | None, int | None] = (None, None)  # call and attempt that last used the grant
 
 
 class Waits:
-    """Rows against events, both ways."""
+    """Compares rows with events, in both directions."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
@@ -59,10 +62,10 @@ class Waits:
         self.tokens: dict[tuple[str | None, int], bytes] = {}
         self.settled: set[tuple[str | None, int]] = set()
         self.grants: dict[str | None, Key] = {}  # a gate's newest approval
-        self.questions: dict[str, Key] = {}  # by the waiting approval
-        self.repairs: dict[Key, tuple[str, str, int]] = {}  # ends of stops that the journal could not take
+        self.questions: dict[str, Key] = {}  # by id of the open approval
+        self.repairs: dict[Key, tuple[str, str, int]] = {}  # ends of stops that the journal could not record
         self.has_ended, self.last_end = False, 0
-        self.actors = {"system:engine"}  # everybody who acted on the run
+        self.actors = {"system:engine"}  # everyone who acted on the run
 
     def see(self, line: EventLine) -> None:
         event = line.event
@@ -106,7 +109,7 @@ class Waits:
         self.known[key] = _WaitRecord(line.seq, datetime.fromisoformat(deadline), detail)
 
     def _move(self, approval_id: str, deadline: str, *to: str) -> None:
-        """Move the deadline of an unanswered question that waits on."""
+        """Move the deadline of an unanswered question to the event's."""
         known = self.known.get(self.questions.get(approval_id, Key(None, 0, "", 0)))
         if known is not None and not known.ends:
             known.deadline = datetime.fromisoformat(deadline)
@@ -150,8 +153,8 @@ class Waits:
                 elif key in self.known:
                     self.known[key].consumed = seq
             case e.ToolReconciled():
-                # A retry that settles by a late result names the next wait, because the run's end withdrew the last
-                # one.
+                # A retry that settles a call by a late result names the next wait, because the run's end withdrew the
+                # last one.
                 for key, known in self.known.items():
                     if key[:3] == (event.slot, event.attempt, "reconcile") and key.n >= event.n and not known.ends:
                         known.ends.append((event.verdict, event.by, seq))
@@ -166,7 +169,7 @@ class Waits:
                 pass
 
     def _callback(self, slot: str | None, attempt: int) -> Key:
-        """Return the wait for a call's callback; the newest, if it was opened again."""
+        """Return the wait for a call's callback. If it was opened several times, that is the newest."""
         rounds = [key.n for key in self.known if key[:3] == (slot, attempt, "webhook")]
         return Key(slot, attempt, "webhook", max(rounds, default=0))
 
@@ -194,8 +197,8 @@ class Waits:
                 yield f"the token of the call at slot {call[0]} belongs to {count} waits"
 
     def _is_repaired(self, row: Wait, repair: tuple[str, str, int] | None) -> bool:
-        """Return whether a stop without an event was ended by a person's act in the journal, and note it. The act
-        covers no more than that: the row may grant nothing and use nothing, and one act ends one stop."""
+        """Return whether a person's action in the journal ended a stop that has no event, and note that.
+        The action covers nothing more: the row may grant nothing and use nothing, and one action ends one stop."""
         if repair is None:
             return False
         resolution, by, seq = repair
@@ -245,19 +248,20 @@ class Waits:
 
     def _is_put_off(self, row: Wait, known: _WaitRecord) -> bool:
         """Return whether retries and halts can explain a deferred deadline.
-        A reopened wait isn't charged for the time its run had ended or was halted. Questions follow their calendar: see
-        approvals/deadlines.py."""
+        The time in which its run had ended or was halted doesn't count for a reopened wait. Questions follow their
+        calendar: see approvals/deadlines.py."""
         later, none = row.deadline - known.deadline, timedelta()
         over = [(self.journal.at[end - 1], self.journal.at[retry - 1]) for end, retry in known.pauses if end]
         most = sum((max(to - from_, none) + SLACK for from_, to in over), none)
-        if later > most:  # overlapping time counts once
+        if later > most:  # time in both is counted once
             most += could_be_put_off(row) - sum((stood_still(row.run_id, *each) for each in over), none)
         if row.kind == Wait.Kind.APPROVAL and most:
             return later > none
         return none < later <= most
 
     def _token(self, key: Key) -> Any:
-        """Return the valid tokens: a call's first wait has it, but older versions moved it to the newest."""
+        """Return the valid tokens.
+        A call's first wait has the token, but older versions moved it to the newest."""
         if key.kind != Wait.Kind.WEBHOOK:
             return None
         token = self.tokens.get((key.slot, key.attempt))
@@ -273,8 +277,8 @@ class Waits:
         for resolution, by, seq in known.ends:
             if (row.resolution, row.resolved_by) == (resolution, by) and self.journal.is_about(seq, row.resolved_at):
                 return
-        # Waits withdrawn by a run's end, and callbacks nobody awaits any more, have no event. A retry reopens only
-        # those its journal waits for. Its actor acted on the run.
+        # Waits that a run's end withdrew, and callbacks that are no longer awaited, have no event. A retry reopens only
+        # waits that the journal still has open. The actor must have acted on the run.
         is_withdrawn = row.resolution == "withdrawn" and known.seq < self.last_end
         is_settled = row.resolution == "settled" and row.kind == "webhook" and (row.slot, row.attempt) in self.settled
         is_told = (is_withdrawn or is_settled) and row.resolved_at is not None and row.resolved_by in self.actors
@@ -287,7 +291,7 @@ def _is_off_record(key: Key) -> bool:
     return (key.slot or "").startswith(_OFF_RECORD)
 
 
-# An id doesn't depend on when a wait ends.
+# A wait's id doesn't depend on when the wait ends.
 _ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 
 

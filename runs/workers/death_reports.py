@@ -1,4 +1,5 @@
-"""The supervisor's thread for the database: heartbeats and death reports, so that the supervisor never waits for it."""
+"""The supervisor's thread for the database: heartbeats and death reports.
+The supervisor itself never waits for the database."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from runs.fleet import members, procfs
 from runs.workers.failover import worker_died
 
 BEAT_SECONDS = 5.0
-# The supervisor and the fleet's rows report a death almost together: fewer others than this come in between.
+# The supervisor and the watcher of the fleet's rows may both report a death, almost at the same time. At most this many
+# other deaths are reported in between.
 REMEMBERED = 256
 log = logging.getLogger("runs.workers.supervisor")
 
@@ -40,7 +42,8 @@ class Clerk:
         self._thread.start()
 
     def report(self, incarnation: UUID, proof: str) -> None:
-        """Report a worker as dead, so that its runs continue elsewhere; returns at once, and repeats are ignored."""
+        """Report a worker as dead, so that its runs continue elsewhere. Returns at once; repeated reports are
+        ignored."""
         with self._lock:
             if incarnation not in self._taken:
                 self._deaths.setdefault(incarnation, proof)
@@ -50,7 +53,8 @@ class Clerk:
         self._woken.set()
 
     def close(self, patience_seconds: float) -> None:
-        """Report what is left and the end, while patience lasts; the next supervisor finds the rest."""
+        """Report what is left and the supervisor's own end, within a time limit.
+        The next supervisor finds the rest."""
         self._is_closing = True
         self._woken.set()
         self._thread.join(patience_seconds)
@@ -65,7 +69,7 @@ class Clerk:
                     self._keep_rows()
                     beat_at = monotonic() + BEAT_SECONDS
             except Exception:
-                # Whatever it was, the next death must still be reported.
+                # Whatever the error was, the next death must still be reported.
                 log.exception("an error in the supervisor's database thread; it continues")
                 is_done = False
             if self._is_closing and is_done and not self._deaths:
@@ -89,13 +93,14 @@ class Clerk:
                 trace = None if isinstance(error, DatabaseError) else error
                 log.warning(log_messages.DEATH_NOT_REPORTED, incarnation, type(error).__name__, exc_info=trace)
             return False
-        # Only now: a row that is still alive makes the next supervisor report this death, should this one die too.
+        # Only now: while the row is still alive, the next supervisor reports this death if this one dies before it
+        # does.
         members.bury(incarnation)
         self._patience.reset()
         with self._lock:
             self._taken.append(incarnation)
             self._deaths.pop(incarnation, None)
-        # Recovery logs what became of the runs; the report itself is only news if it was late.
+        # Recovery logs the consequences for the runs, so the report itself is only logged if it was late.
         log.log(
             logging.INFO if incarnation in self._delayed else logging.DEBUG,
             log_messages.DEATH_REPORTED,

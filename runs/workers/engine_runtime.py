@@ -22,7 +22,7 @@ def callback_url(token: str) -> str:
 
 
 def runtime(threads: ToolThreads | None = None, pool: Pool | None = None) -> Runtime:
-    """Return a worker's runtime; `pool` has the connections for reads while runs go on."""
+    """Return a worker's runtime. `pool` provides the connections for reads while runs are driven."""
     return Runtime(
         guards=in_order(features.parts_of_all(lambda each: each.guards)),
         hasher=hasher(),

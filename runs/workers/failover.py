@@ -1,8 +1,7 @@
-"""Failover: runs of a lost worker are freed to be driven again, or stopped for an operator after too many deaths.
-
-Proof of death counts at once, suspicion takes time (runs/workers/failure_detector.py), and the fence makes it safe to
-be wrong. An outage, or a machine that slept, frees nothing. If the process that recorded an end dies before freeing the
-runs, every watchdog finds them.
+"""Failover: runs of a lost worker are freed, or stopped for an operator after too many deaths.
+Proof of death counts at once; suspicion takes time (runs/workers/failure_detector.py), and may be wrong, because the
+fence makes that safe. An outage, or a machine that slept, frees nothing. If the process that recorded an end dies
+before it frees the runs, every watchdog finds them.
 """
 
 from __future__ import annotations
@@ -37,20 +36,20 @@ from runs.workers.failure_detector import Watcher
 
 log = logging.getLogger("runs.workers.failover")
 MAX_DEATHS = 10
-# From this many deaths on a run is driven alone in a process, and only deaths there count.
+# From this many deaths on, a run is driven alone in a process, and only deaths there count.
 SOLO_FROM = 3
 ATTENTION = timedelta(days=7)
-# Failures of one run that may still be temporary.
+# After fewer failures with one run, they may still be temporary.
 MAX_FAILURES = 3
 BEYOND_HELP = timedelta(minutes=5)
 Cause = Incident.Cause
 
 
 def worker_died(incarnation_id: UUID, proof: str, cause: Cause = Cause.PROOF) -> int:
-    """Free every run of a lost worker; returns how many. Idempotent, also concurrently."""
+    """Free every run of a lost worker. Returns how many. Idempotent, also when called concurrently."""
     members.bury(incarnation_id, cause=cause, proof=proof)
     if cause != Cause.PROOF:
-        # A merely stopped worker may hold its runs' rows in an open transaction.
+        # A worker that was only stopped may hold its runs' rows in an open transaction.
         members.hush(incarnation_id)
     freed, left = _free_all(incarnation_id, proof, cause)
     if left and members.hush(incarnation_id):
@@ -64,7 +63,8 @@ def worker_died(incarnation_id: UUID, proof: str, cause: Cause = Cause.PROOF) ->
 
 
 def _free_all(incarnation_id: UUID, proof: str, cause: Cause) -> tuple[int, int]:
-    """Return how many runs were freed, and how many are locked; one run's failure doesn't affect others."""
+    """Free the worker's runs.
+    Returns how many were freed, and how many are locked. A failure with one run doesn't affect others."""
     freed = left = 0
     for run_id in Run.objects.filter(owner=incarnation_id).values_list("id", flat=True):
         try:
@@ -83,7 +83,8 @@ _unfreed: dict[UUID, int] = {}
 
 
 def _not_freed(run_id: UUID, incarnation_id: UUID, error: Exception) -> None:
-    """After a few failures, stop a damaged run for an operator instead of retrying it in every pass."""
+    """Count a failure to free a run.
+    After a few, stop it for an operator instead of trying again in every pass."""
     count = _unfreed[run_id] = _unfreed.get(run_id, 0) + 1
     log.error("run %s: can't be freed from worker %s", run_id, incarnation_id, exc_info=error)
     if count >= MAX_FAILURES:
@@ -96,18 +97,20 @@ def _watcher() -> Watcher:
     return Watcher(settings.DURABLEAGENTS.host_ttl_seconds, lambda member: is_running(member.pid, member.born_ticks))
 
 
-# The process that records a worker's end frees its runs; in case it died first, all others check this often.
-ENDED_SECONDS = 6.0  # workers check a little more often, with their other rare checks
+# The process that records a worker's end frees its runs. In case it died first, all others check for such runs this
+# often.
+ENDED_SECONDS = 6.0  # workers check a little more often, together with their other rare checks
 _ended_at = 0.0
 
 
 def watch() -> int:
-    """Find lost workers and runs of ended workers. Returns how many runs were freed."""
+    """Find lost workers, and runs of ended workers. Returns how many runs were freed."""
     return watch_with(members.roll_call(), is_thorough=True)
 
 
 def watch_with(called: members.Roll | None, *, is_thorough: bool = False) -> int:
-    """Do the same for a given roll call; runs of ended workers are looked for now and then, or if `is_thorough`."""
+    """Do what `watch` does with a given roll call.
+    Runs of ended workers are only looked for every few seconds, unless `is_thorough`."""
     global _ended_at
     freed, now = 0, time.monotonic()
     for member in [] if called is None else called.members:
@@ -133,7 +136,8 @@ def _free_of_ended() -> int:
 
 
 def _suspect(now: float, called: members.Roll | None) -> int:
-    """Act on silence that lasted long enough; of several watchdogs, the first to record it acts."""
+    """Act on silence that has lasted long enough.
+    If several watchdogs notice it, the first to record it acts."""
     freed = 0
     for verdict in [] if called is None else _watcher().judge(called.members, called.server_age, now):
         if members.bury(verdict.id, cause=verdict.cause, proof=verdict.proof):
@@ -144,8 +148,9 @@ def _suspect(now: float, called: members.Roll | None) -> int:
 
 @transaction.atomic
 def _free(run_id: UUID, incarnation_id: UUID, proof: str, cause: Cause) -> bool | None:
-    """Take one run from a lost worker. Raises RecordDamaged if it has no head.
-    Returns False for another worker's run, and None for one with a locked head."""
+    """Take one run from a lost worker.
+    Raises RecordDamaged if it has no head. Returns True if it was freed, False for another worker's run, and None for
+    one with a locked head."""
     head = Head.objects.select_for_update(skip_locked=True).filter(run_id=run_id).first()
     if head is None:
         if Head.objects.filter(run_id=run_id).exists():
@@ -200,9 +205,10 @@ def _free(run_id: UUID, incarnation_id: UUID, proof: str, cause: Cause) -> bool 
 
 
 def _count_death(head: Head, run: Run, cause: Cause, *, has_progressed: bool) -> bool:
-    """Take the lease from the head, and count the death if it is the run's fault; returns whether it was counted.
-    Only a proven death without progress since the claim counts: repeatedly sending the same call is not progress.
-    Neighbours die with a poison run, so from SOLO_FROM on only a death while driven alone counts."""
+    """Take the lease from the head, and count the death if it is the run's fault.
+    Returns whether it was counted. Only a proven death without progress since the claim counts; sending the same call
+    again is not progress. Other runs on the worker die together with a poison run, so from SOLO_FROM on only a death
+    while driven alone counts."""
     is_counted = cause == Cause.PROOF and not has_progressed and (head.deaths < SOLO_FROM or run.is_solo)
     head.deaths = (0 if has_progressed else head.deaths) + is_counted
     head.lease = None
@@ -266,8 +272,9 @@ def _stop_for_operator(
 
 
 def stop(run_id: UUID, owner: UUID | None, problem: str) -> bool:
-    """Stop a run for an operator, if `owner` (None: nobody) still has it. False if not, or if nothing can be done.
-    If its rows are damaged, the journal takes no event: it is then stopped without one, and the wait says so."""
+    """Stop a run for an operator, if `owner` (None: nobody) still has it.
+    Returns False if not, or if nothing can be done. If the run's rows are damaged, the journal takes no event: the run
+    is then stopped without one, and the wait says so."""
     try:
         return engine_failed(run_id, owner, problem)
     except OperationalError:
@@ -289,7 +296,8 @@ def stop(run_id: UUID, owner: UUID | None, problem: str) -> bool:
 
 @transaction.atomic
 def engine_failed(run_id: UUID, owner: UUID | None, problem: str) -> bool:
-    """Stop a run for an operator after repeated engine failures."""
+    """Stop a run for an operator after repeated engine failures.
+    Returns False if `owner` no longer has it."""
     head = locked_head(run_id)
     run = Run.objects.select_for_update().get(pk=run_id)
     if run.owner != owner or run.state not in (State.PENDING, State.RUNNING, State.COMPENSATING):
@@ -305,7 +313,7 @@ def engine_failed(run_id: UUID, owner: UUID | None, problem: str) -> bool:
 
 
 def show(run_id: UUID, problem: str) -> None:
-    """Show an operator a run with something that can't be done and doesn't improve by retrying."""
+    """Stop an unclaimed run for an operator because of a problem that retrying doesn't solve."""
     try:
         run = Run.objects.filter(pk=run_id).first()
         if run is not None and run.owner is None:
@@ -316,9 +324,10 @@ def show(run_id: UUID, problem: str) -> None:
 
 @transaction.atomic
 def _stop_off_record(run_id: UUID, owner: UUID | None, problem: str) -> bool:
-    """Make the one transition without an event, because the journal takes none.
-    What an operator does about the wait, once the rows are repaired, is journaled as usual."""
-    Head.objects.select_for_update().filter(run_id=run_id).first()  # if it exists: lock order
+    """Stop a run without an event, because the journal takes none.
+    This is the only transition without one. After the rows are repaired, the operator's action on the wait is journaled
+    as usual."""
+    Head.objects.select_for_update().filter(run_id=run_id).first()  # if it exists, because of the lock order
     run = Run.objects.select_for_update().get(pk=run_id)
     if run.owner != owner or run.state in ENDED:
         return False
@@ -333,12 +342,12 @@ def _stop_off_record(run_id: UUID, owner: UUID | None, problem: str) -> bool:
         )
         try:
             Wait._meta.get_field("detail").stored_in(wait)
-        except RecordDamaged as error:  # nothing can be encrypted: the wait says only that
+        except RecordDamaged as error:  # nothing can be encrypted, and the wait only says so
             keep_clear(wait, "detail", detail | {"problem": str(error)})
         wait.save(force_insert=True)
     if run.state in (State.PENDING, State.RUNNING, State.COMPENSATING):
         run.park_for_human()
-    # A head out of range accepts no change, and mostly needs none.
+    # A head with values out of range accepts no change, and mostly needs none.
     Head.objects.filter(run_id=run_id, lease__isnull=False).update(lease=None)
     run.owner, run.is_solo, run.ready_at = None, False, None
     save(run, "owner", "is_solo", "ready_at", now=now)

@@ -1,14 +1,14 @@
-"""Judgement of silence: one watcher's view of the fleet's roll calls. Pure: no I/O, time is an argument.
+"""Decides from the fleet's roll calls which silent workers are lost. Pure: no I/O, time is an argument.
 
-Proof of death is handled at once by runs/workers/failover.py. The two cases without proof:
-- suspicion: a worker's session lock is gone and it is silent for `GRACE_SECONDS`. Never on the host that sees the
-  process run, and not within one TTL of the server's start or of this watcher's own, because a restarted or promoted
-  server has nobody's locks;
-- silence longer than the TTL by the database's clock: the host is gone if nobody on it was heard, else the worker alone
-  is suspected (it may be stopped; the fence makes failover safe). Not within one TTL of the server's start either,
-  because nobody could beat before.
-The database's clock measures the silence, this watcher's monotonic one that it was awake to notice. After a machine
-slept, or an outage, every heartbeat looks old; only uninterrupted watching counts.
+Proof of death is handled at once by runs/workers/failover.py. There are two cases without proof:
+- Suspicion: a worker's session lock is gone, and it has been silent for `GRACE_SECONDS`. This never applies on the host
+  that sees the process run, nor within one TTL of the server's start or this watcher's own start, because a restarted
+  or promoted server holds no locks.
+- Silence longer than the TTL by the database's clock. If no process of the host sent a heartbeat, the host is gone;
+  otherwise only the worker is suspected (it may be stopped; the fence makes failover safe). This doesn't apply within
+  one TTL of the server's start either, because no heartbeat could be stored before.
+The database's clock measures the silence. This watcher's monotonic clock measures whether it was awake to notice. After
+a machine slept, or after an outage, every heartbeat looks old, so only uninterrupted watching counts.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from uuid import UUID
 from runs.fleet.members import Member
 
 GRACE_SECONDS = 1.0
-# This watcher must itself have heard nothing for so long before it believes in the silence.
+# This watcher must itself have noticed the silence for this long before it believes in it.
 HEARD_NOTHING_SECONDS = 3.0
-# A watcher that didn't look for this long starts over.
+# A watcher that hasn't looked for this long starts over.
 GAP_SECONDS = 2.5
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A lost worker, the cause, and the reason in words."""
+    """A lost worker, the cause, and an explanation."""
 
     id: UUID
     cause: str
@@ -37,7 +37,7 @@ class Verdict:
 
 
 class Watcher:
-    """One process's memory of the roll calls."""
+    """One process's record of the roll calls."""
 
     def __init__(self, ttl_seconds: float, is_running_here: Callable[[Member], bool]) -> None:
         self._ttl, self._is_running_here = ttl_seconds, is_running_here
@@ -47,7 +47,7 @@ class Watcher:
         self._unanchored: dict[UUID, tuple[datetime, float]] = {}
 
     def judge(self, members: Sequence[Member], server_age: float, now: float) -> list[Verdict]:
-        """Take in one roll call at `now` (monotonic seconds); return the lost workers."""
+        """Evaluate a roll call at `now` (monotonic seconds). Returns the lost workers."""
         if self._since is None or now - self._last > GAP_SECONDS:
             self._since = now
             self._heard.clear()
@@ -77,7 +77,8 @@ class Watcher:
         return None
 
     def _silent(self, member: Member) -> Verdict:
-        # Its neighbours' last beats came about when its own did: a host that went silent with it is not alive.
+        # If its neighbours' last beats came at about the same time as its own, the whole host went silent, and is not
+        # alive.
         if member.host_silence > self._ttl / 2:
             return Verdict(
                 member.id,
@@ -90,7 +91,7 @@ class Watcher:
 
 
 def _lasts(known: dict[UUID, tuple[datetime, float]], member: Member, now: float) -> float:
-    """Return how long this watcher has been seeing the same heartbeat of a member."""
+    """Return for how long this watcher has seen the same heartbeat of a member."""
     beat, since = known.get(member.id, (None, now))
     if beat != member.last_heartbeat_at:
         known[member.id] = (member.last_heartbeat_at, now)

@@ -1,5 +1,6 @@
-"""The nursery: a preloaded process without threads or connections that forks clusters, sharing its memory.
-The kernel hands them to the supervisor; where it can't, they start by exec (runs/workers/process_group.py)."""
+"""The nursery: a preloaded process that forks clusters, which share its memory.
+It has no threads or connections. The kernel makes them children of the supervisor. Where it can't, they start by exec
+(runs/workers/process_group.py)."""
 
 from __future__ import annotations
 
@@ -23,9 +24,9 @@ from runs.fleet.procfs import tie_to_parent
 
 CAN_BEAR = procfs.IS_LINUX
 WARM = b"warm"
-# With all imports, on a machine that starts everything at once.
+# Time for all imports, on a machine that starts everything at once.
 WARM_SECONDS = 60.0
-# The supervisor waits for the answer; a fork takes milliseconds.
+# The supervisor waits this long for the answer. A fork takes milliseconds.
 BIRTH_SECONDS = 2.0
 log = logging.getLogger("runs.workers.forkserver")
 
@@ -34,7 +35,8 @@ class Nursery:
     """The nursery as the supervisor sees it."""
 
     def __init__(self, start: Callable[[socket.socket, socket.socket], int]) -> None:
-        """Start it by `start` (`by_exec`, `by_fork`), given both ends of the link. Main thread. Raises OSError."""
+        """Start the nursery by `start` (`by_exec`, `by_fork`), which gets both ends of the link.
+        Must run in the main thread. Raises OSError."""
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self.pid = start(self._control, theirs)
@@ -49,7 +51,7 @@ class Nursery:
         self._started_at = monotonic()
 
     def fileno(self) -> int:
-        """Return the link, which is readable when the nursery is warm or has died."""
+        """Return the link's descriptor, which is readable when the nursery is warm or has died."""
         return self._control.fileno()
 
     def listen(self) -> None:
@@ -58,7 +60,7 @@ class Nursery:
                 self.is_warm = self._control.recv(64) == WARM
 
     def trouble(self) -> str | None:
-        """Return why it must be replaced, or None."""
+        """Return why the nursery must be replaced, or None."""
         self._is_reaped = self._is_reaped or os.waitpid(self.pid, os.WNOHANG)[0] == self.pid
         if self._is_reaped:
             return "died"
@@ -67,8 +69,9 @@ class Nursery:
         return None
 
     def bear(self, number: int, report: int) -> int:
-        """Fork cluster `number`, which reports through the pipe `report`; return its sentinel's pid. Raises OSError.
-        After an error the nursery is unusable, and a cluster that was forked all the same ends with its pipe."""
+        """Fork cluster `number`, which reports through the pipe `report`.
+        Returns its sentinel's pid. Raises OSError. After an error the nursery is unusable. If a cluster was forked
+        nevertheless, it ends when its pipe is closed."""
         socket.send_fds(self._control, [b"%d" % number], [report])
         pid = int(self._control.recv(64) or 0)
         if not pid:
@@ -76,16 +79,16 @@ class Nursery:
         return pid
 
     def end(self) -> None:
-        """SIGKILL it, which loses nothing; the caller reaps it later as an orphan."""
+        """SIGKILL the nursery, by which nothing is lost. The caller reaps it later as an orphan."""
         if not self._is_reaped:
             os.kill(self.pid, signal.SIGKILL)
         self._control.close()
-        for process in procfs.of_session(self.pid):  # one that was just forking
+        for process in procfs.of_session(self.pid):  # a process that was just being forked
             procfs.send(process.pid, process.born_ticks, signal.SIGKILL)
 
 
 def by_exec(command: list[str]) -> Callable[[socket.socket, socket.socket], int]:
-    """Return a starter with the code on disk now; `command` lacks only the descriptor."""
+    """Return a starter for the code that is on disk now. `command` lacks only the descriptor."""
 
     def start(ours: socket.socket, theirs: socket.socket) -> int:
         number = theirs.fileno()
@@ -101,8 +104,8 @@ def by_exec(command: list[str]) -> Callable[[socket.socket, socket.socket], int]
 def by_fork(
     warm_up: Callable[[], None], become: Callable[[int, int], NoReturn], forget: Callable[[], object]
 ) -> Callable[[socket.socket, socket.socket], int]:
-    """Return a starter that forks the supervisor, before it has threads or connections, to share its memory.
-    `forget` closes what belongs to the supervisor."""
+    """Return a starter that forks the supervisor, so that memory is shared.
+    The supervisor must not have threads or connections yet. `forget` closes what belongs to the supervisor."""
 
     def start(ours: socket.socket, theirs: socket.socket) -> int:
         supervisor = os.getpid()
@@ -126,7 +129,8 @@ def by_fork(
 
 
 def nurse(control: int, warm_up: Callable[[], None], become: Callable[[int, int], NoReturn]) -> NoReturn:
-    """Run the nursery: `warm_up()`, then `become(number, report)` in a new process per request, until hang-up."""
+    """Run the nursery until the link is closed.
+    Calls `warm_up()`, then `become(number, report)` in a new process for each request."""
     supervisor = os.getppid()
     link = socket.socket(fileno=control)
     warm_up()
@@ -151,7 +155,7 @@ def nurse(control: int, warm_up: Callable[[], None], become: Callable[[int, int]
 
 
 def _hand_over(link: socket.socket, supervisor: int, become: Callable[[], NoReturn]) -> NoReturn:
-    """Fork once more and end, so that the kernel gives the orphan to the supervisor, the nearest subreaper."""
+    """Fork again and end. The kernel makes the orphan a child of the supervisor, the nearest subreaper."""
     between = os.getpid()
     try:
         if pid := os.fork():

@@ -1,4 +1,4 @@
-"""Further processes of apps (`Feature.helpers`), which the supervisor keeps running beside its workers."""
+"""Additional processes of apps (`Feature.helpers`), which the supervisor keeps running next to its workers."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from runs.backoff import Patience
 from runs.workers.process_group import BOOT, CHECKOUT
 
 log = logging.getLogger("runs.workers.helpers")
-# A process that lived for so long is started again without growing pauses.
+# If a process lived this long, it is restarted without a growing delay.
 YOUNG_SECONDS = 60.0
 
 
 class Helper:
-    """One of these processes. It dies with the supervisor, and is of its session, so that `reap_orphans` leaves it."""
+    """An additional process of an app.
+    It dies with the supervisor, and belongs to its session, so that `reap_orphans` ignores it."""
 
     def __init__(self, command: str) -> None:
         self._command = command
@@ -31,7 +32,8 @@ class Helper:
         return None if self._process is None else self._process.pid
 
     def keep(self) -> None:
-        """Start it if it isn't running. Only for the main thread: children die with the thread that started them."""
+        """Start the process if it isn't running.
+        Must run in the main thread, because children die with the thread that started them."""
         if self._process is not None and (code := self._process.poll()) is not None:
             self._process = None
             if monotonic() - self._started_at > YOUNG_SECONDS:
@@ -53,7 +55,7 @@ class Helper:
             self._process.terminate()
 
     def end(self, seconds: float) -> None:
-        """Wait for its end after `terminate`, then kill it."""
+        """Wait for the process to end after `terminate`, then kill it."""
         if self._process is None:
             return
         try:
@@ -65,5 +67,5 @@ class Helper:
 
 
 def helpers() -> list[Helper]:
-    """Return the processes that apps ask for, not yet started."""
+    """Return the processes that apps request, not yet started."""
     return [Helper(command) for command in features.parts_of_all(lambda each: each.helpers)]

@@ -1,5 +1,6 @@
 """A worker's housekeeping in one thread: find dead workers, sweep what is due, record late results.
-One worker per second sweeps for the fleet; each watches for itself, as it remembers who was silent."""
+One worker per second sweeps for the fleet, but each watches for itself, because it remembers which processes were
+silent."""
 
 from __future__ import annotations
 
@@ -33,20 +34,20 @@ T = TypeVar("T")
 log = logging.getLogger("runs.workers.housekeeping")
 
 RETIRE_SECONDS = 3600.0
-JITTER = 0.2  # keeps workers from checking in step
+JITTER = 0.2  # random part of pauses, which keeps workers from checking in step
 WATCH_SECONDS = 5.0
-# Dead workers are looked for this often, however much is due.
+# Interval at which dead workers are looked for, however much is due.
 PASS_SECONDS = 0.25
-# Within this time after a sweep none is needed.
+# Within this time after another worker's sweep, no sweep is needed.
 SWEPT_SECONDS = 0.9
-# Pauses between reports of children's ends: a multiple of the last one's duration, up to this limit.
+# Limits of the pause between reports of children's ends, which is a multiple of the last report's duration.
 TELL_SHARE, TELL_SECONDS = 5, 0.25
-# When nothing is due, an occasional sweep keeps its age on /readyz and the fleet page fresh.
+# If nothing is due, an occasional sweep keeps the age of the last one small on /readyz and the fleet page.
 SHOWN_SECONDS = 4.0
-# Check every few seconds which periodic jobs have something to do: runs whose time is up; children at work, children
-# whose end their parent has not heard of, and children that a parent waits to have undone; keys to pass on and late
-# starts; and the jobs of other apps. Each condition has an index, and each must hold whenever its
-# job would find something: a job that is not started here is not done at all.
+# Check every few seconds which periodic jobs have something to do: runs whose time is up; children at work, ended
+# children that were not reported to their parent, and children that a parent waits to have undone; queued runs whose
+# turn has come, and late starts; and the jobs of other apps. Each condition has an index. Each must hold whenever its
+# job would find something, because a job that isn't started here isn't done at all.
 _IS_THERE = """
     SELECT {duties}, EXISTS (SELECT 1 FROM runs_run WHERE time_up_at <= statement_timestamp() AND ended_at IS NULL),
         EXISTS (SELECT 1 FROM runs_run WHERE parent IS NOT NULL AND ended_at IS NULL)
@@ -66,14 +67,14 @@ class Housekeeping:
         self._versions = Watch()
         self._outage = log_messages.Outage(log, "housekeeping")
         self._versions_at = self._watched_at = 0.0
-        self._sweeps = False  # something is due within a second
+        self._sweeps = False  # whether something is due within a second
         self._retire_at = time.monotonic() + RETIRE_SECONDS
         self.late: set[asyncio.Task[None]] = set()
         self._ended: list[UUID] = []
         self._telling: asyncio.Task[None] | None = None
 
     async def aside(self, act: Callable[[], T]) -> T:
-        """Do something rare in the housekeeping thread, and close its connection afterwards."""
+        """Run a rare task in the housekeeping thread, and close its connection afterwards."""
 
         def acting() -> T:
             try:
@@ -92,7 +93,9 @@ class Housekeeping:
     # --- sweeping and watching ---
 
     def keep(self) -> float:
-        """Do one pass; return the seconds until the next. Outages are waited out, other errors logged and retried."""
+        """Do one pass.
+        Returns the seconds until the next one. Outages are waited out; other errors are logged, and the pass is
+        retried."""
         try:
             close_old_connections()
             seconds = self._pass()
@@ -108,7 +111,7 @@ class Housekeeping:
 
     def _pass(self) -> float:
         now = time.monotonic()
-        # Rare checks share a pass: its connection costs more than they do.
+        # Rare checks share a pass, because its connection costs more than they do.
         is_thorough, is_needless, called = now >= self._versions_at, False, None
         if now - self._watched_at >= PASS_SECONDS:
             self._watched_at = now
@@ -124,7 +127,7 @@ class Housekeeping:
             prices.table.refresh()
             notified = _look_around()
             if notified >= ends.BATCH:
-                self._versions_at = now  # there is more
+                self._versions_at = now  # there are more
         if called is not None and called.is_sweep_due:
             timers.sweep_promptly()
         if is_needless:
@@ -134,7 +137,7 @@ class Housekeeping:
         return seconds if self._sweeps else _about(seconds)
 
     def _is_needless(self, called: members.Roll, is_thorough: bool) -> bool:
-        """Return whether the sweep can be skipped: another process does it, or nothing will be due."""
+        """Return whether the sweep can be skipped, because another process does it, or nothing will be due."""
         if self._sweeps or called.sweep_age is None:
             return False
         is_quiet = called.due_in is None or called.due_in > timers.IDLE_SECONDS * (1 + JITTER)
@@ -145,14 +148,16 @@ class Housekeeping:
     # --- families ---
 
     def note_end(self, run_id: UUID) -> None:
-        """Note a run that ended here, to report it to its parent and let in the next run of its key."""
+        """Note a run that ended here. Its end is then reported to its parent, and the next run of its key is
+        started."""
         self._ended.append(run_id)
         if self._telling is None or self._telling.done():
             self._telling = asyncio.create_task(self._tell(), name="telling parents")
 
     async def _tell(self) -> None:
-        """Report ended runs; errors are logged, and left to the sweeper.
-        The first is reported at once; many in a row are batched, so that reporting takes only a share of the time."""
+        """Report ended runs.
+        Errors are logged and left to the sweeper. The first end is reported at once. If there are many, they are
+        batched, so that reporting takes only a share of the time."""
         while self._ended:
             began, ended, self._ended = time.monotonic(), self._ended, []
             try:
@@ -164,7 +169,8 @@ class Housekeeping:
     # --- one run's trouble ---
 
     async def stop(self, run_id: UUID, owner: UUID | None, problem: str) -> bool:
-        """Stop a run for an operator; errors are logged, because they concern one run only."""
+        """Stop a run for an operator.
+        Returns False after errors, which are only logged because they concern one run."""
         try:
             await self.aside(partial(failover.stop, run_id, owner, problem))
         except Exception:
@@ -173,7 +179,7 @@ class Housekeeping:
         return True
 
     def record_late(self, late: LateAnswer) -> None:
-        """Record a late result of a run that another worker has, retrying as often as needed."""
+        """Record a late result of a run that another worker has. Retries as often as needed."""
         task = asyncio.create_task(self._keep_handing_in(late), name=f"late answer {late.slot} of {late.run_id}")
         self.late.add(task)
         task.add_done_callback(self.late.discard)
@@ -192,7 +198,7 @@ class Housekeeping:
                 log.exception("run %s: not even that a late answer came can be recorded", late.run_id)
 
     async def _patiently(self, late: LateAnswer, act: Callable[[], object]) -> None:
-        """Retry through outages of any length; raises other errors."""
+        """Retry through outages of any length. Other errors are raised."""
         patience, refusals = Patience(), Refusals(f"run {late.run_id}, recording a late answer")
         while True:
             try:
@@ -209,7 +215,7 @@ class Housekeeping:
 
 
 def _look_around() -> int:
-    """Do the periodic jobs. Returns how many runs the frequent ones found."""
+    """Start the periodic jobs that are due. Returns how many runs the frequent ones found."""
     with connection.cursor() as cursor:
         cursor.execute(_IS_THERE.format(duties=duties.question))
         due, is_time_up, are_children, are_starts = cursor.fetchone()
@@ -227,5 +233,6 @@ def _tell_of(ended: list[UUID]) -> None:
 
 
 def _about(seconds: float) -> float:
-    """Return the time with jitter, never shorter, because what is checked must be due by then."""
+    """Return the time extended by jitter.
+    It is never shortened, because what is checked must be due by then."""
     return seconds * random.uniform(1, 1 + JITTER)

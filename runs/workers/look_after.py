@@ -1,4 +1,5 @@
-"""A worker's round, one frequent statement: runs recorded as its own, requests to its runs, and solo runs."""
+"""A worker's round, in one statement that is executed often.
+It reads runs recorded as its own, stop requests for its runs, and solo runs."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from uuid import UUID
 
 import psycopg
 
-# For a waiting solo run: the worker with its version that has the least to finish, and how many others have all
-# versions of this one.
+# For a waiting solo run: the worker with the run's version that drives the fewest runs, and the number of other workers
+# that have all versions of this one.
 _LOOK = """
     WITH solo AS (
         SELECT graph_id, protocol FROM runs_run
@@ -37,7 +38,8 @@ _LOOK = """
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Results of a round. `chosen` is the worker to make room for a solo run, `others` how many could replace it."""
+    """Results of a round.
+    `chosen` is the worker that must make room for a solo run; `others` is how many workers could replace this one."""
 
     owned: list[UUID]
     to_cancel: list[UUID]

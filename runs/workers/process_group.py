@@ -1,4 +1,4 @@
-"""One cluster's process tree as the supervisor sees it, from start to the last process reaped."""
+"""One cluster's process tree as the supervisor sees it, from its start until the last process is reaped."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from runs.workers import forkserver
 from runs.workers.forkserver import Nursery
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-# Tied to its parent before any other import, so that a dying supervisor leaves no process that still loads Django. Not
-# a script of this folder, whose queue.py would hide the standard library's.
+# The process is tied to its parent before any other import, so that a dying supervisor leaves no process that still
+# loads Django. It isn't a script of this folder, whose queue.py would hide the standard library's.
 BOOT = """
 import sys
 sys.path[0] = sys.argv.pop(1)
@@ -29,16 +29,17 @@ tie_to_parent(int(sys.argv.pop(1)))
 from django.core.management import execute_from_command_line
 execute_from_command_line(sys.argv)
 """
-# The pulse comes every second. A loop silent for this long drives nothing and would hold its runs forever.
+# The pulse comes every second. A loop that is silent for this long drives nothing, and would hold its runs forever.
 STALE_SECONDS = 10.0
-# From exec to the first pulse, with all imports, on a machine that starts everything at once.
+# Time from exec to the first pulse, with all imports, on a machine that starts everything at once.
 READY_SECONDS = 60.0
 HAS_PIDFD = hasattr(os, "pidfd_open")
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One process of the tree. `handle` is readable when the process has died, if the kernel supports that."""
+    """One process of the tree.
+    `handle` is readable when the process has died, if the kernel supports that."""
 
     role: str
     identity: Identity
@@ -54,16 +55,16 @@ class Member:
 
 
 def new_nursery() -> Nursery:
-    """Raises OSError."""
+    """Start a nursery with the code on disk. Raises OSError."""
     return Nursery(forkserver.by_exec(forkserver.command(BOOT, str(CHECKOUT))))
 
 
 def _exec(number: int, report: int) -> int:
-    """Start a cluster without a nursery; return its pid."""
+    """Start a cluster without a nursery. Returns its pid."""
     command = [sys.executable, "-c", BOOT, str(CHECKOUT), str(os.getpid()), "cluster", f"--report={report}"]
     sentinel = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=(report,), start_new_session=True)
     assert sentinel.stdin is not None
-    with suppress(BrokenPipeError), sentinel.stdin:  # it has died meanwhile: the next check finds out
+    with suppress(BrokenPipeError), sentinel.stdin:  # it has died meanwhile, which the next check finds out
         sentinel.stdin.write(b"%d\n" % number)
     sentinel.returncode = 0  # reaped here, like a forked one
     return sentinel.pid
@@ -73,7 +74,8 @@ class Tree:
     """A cluster: its sentinel is a child of this process and leads its own session."""
 
     def __init__(self, number: int, born_by: Nursery | None) -> None:
-        """Start it, from the main thread, because children die with the thread that started them. Raises OSError."""
+        """Start the cluster.
+        Must run in the main thread, because children die with the thread that started them. Raises OSError."""
         report, theirs = os.pipe()
         try:
             self.sentinel_pid = _exec(number, theirs) if born_by is None else born_by.bear(number, theirs)
@@ -102,7 +104,7 @@ class Tree:
         return next((member for member in self.members if member.role == "worker"), None)
 
     def signs(self) -> list[Sign]:
-        """Return signs of life of all but the worker, which gives its own."""
+        """Return signs of life for all processes but the worker, which sends its own."""
         return [Sign("cluster", member.identity) for member in self.members if member.role != "worker"]
 
     def handles(self) -> list[int]:
@@ -112,9 +114,9 @@ class Tree:
     # --- its reports --------------------------------------------------------------------------------------------------
 
     def listen(self) -> list[Member]:
-        """Read the tree's new reports; return the newly reported processes."""
+        """Read the tree's new reports. Returns the newly reported processes."""
         now = monotonic()
-        # Only time that the supervisor saw counts: after it was stopped itself, the silence proves nothing.
+        # Only time in which the supervisor was running counts. If it was stopped itself, the silence proves nothing.
         self._silent_seconds += min(now - self._observed_at, 1.0)
         self._observed_at = now
         *lines, self._unread = (self._unread + self._read()).split(b"\n")
@@ -143,21 +145,22 @@ class Tree:
     # --- its end ------------------------------------------------------------------------------------------------------
 
     def drain(self) -> bool:
-        """Ask the worker to drain; False if there is none."""
+        """Ask the worker to drain. False if there is no worker."""
         worker = self.worker
         return worker is not None and procfs.send(worker.identity.pid, worker.identity.born_ticks, signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL everything; `is_over` tells when it took effect."""
+        """SIGKILL all processes. `is_over` tells when that took effect."""
         for member in self.members:
             procfs.send(member.identity.pid, member.identity.born_ticks, signal.SIGKILL)
-        # Not reaped yet, so the pid is still its own.
+        # The process isn't reaped yet, so its pid is still its own.
         os.kill(self.sentinel_pid, signal.SIGKILL)
 
     def is_over(self) -> bool:
-        """Return whether the session's last process is dead and reaped; kills processes that were just being forked.
-        The sentinel is reaped here and last, because until then its pid, the session's id, can't be reused. Adopted
-        processes are reaped by `procfs.reap_orphans` and waited for."""
+        """Return whether the session's last process is dead and reaped.
+        Kills processes that were just being forked. The sentinel is reaped here, and last, because its pid, which is
+        the session's id, can't be reused before. Adopted processes are reaped by `procfs.reap_orphans` and waited
+        for."""
         is_empty = True
         for entry in procfs.of_session(self.sentinel_pid):
             if entry.pid == self.sentinel_pid:
@@ -180,7 +183,8 @@ class Tree:
     def _reap_sentinel(self) -> bool:
         try:
             return os.waitpid(self.sentinel_pid, os.WNOHANG)[0] == self.sentinel_pid
-        except ChildProcessError:  # dead before it was handed over: the parent shows in a moment
+        # It died before the supervisor adopted it. Its new parent becomes visible in a moment.
+        except ChildProcessError:
             return procfs.stat(self.sentinel_pid) is None
 
     def _read(self) -> bytes:
@@ -201,5 +205,5 @@ def _member(line: str) -> Member:
         try:
             handle = os.pidfd_open(identity.pid)
         except ProcessLookupError:
-            pass  # dead and reaped already, which the next check finds by its start time
+            pass  # It is dead and reaped already, which the next check finds out by its start time.
     return Member(role, identity, UUID(incarnation), handle)

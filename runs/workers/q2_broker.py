@@ -1,8 +1,7 @@
-"""django-q2's broker on its own table, with SKIP LOCKED, oldest first, by the database's clock, in batches.
-
-A row holds only an id, so no pickle is ever loaded from the database. A message is deleted as it is taken: a lost one
-costs at most the seconds until every host checks by itself. Hosts are notified directly (runs/services/wakeups.py);
-pushers collect at their own pace.
+"""django-q2's broker on its own table.
+It uses SKIP LOCKED, oldest first, by the database's clock, in batches. A row holds only an id, so no pickle is ever
+loaded from the database. A message is deleted as it is taken; if it is lost, that costs at most the seconds until every
+host checks by itself. Hosts are notified directly (runs/services/wakeups.py), so pushers need not hurry.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from runs.backoff import Patience
 from runs.connections import dsn
 from runs.services.wakeups import DRIVE, ENQUEUE_SQL, is_run_id, ring
 
-# Hosts check the run table each second without any message.
+# Hosts check the run table every second even without a message.
 PACE_SECONDS = 5.0
-# One wake-up stands for the whole batch: a host claims until its slots are full.
+# One wake-up stands for the whole batch, because a host claims until its slots are full.
 BATCH = 500
 
 _TAKE = """
@@ -39,9 +38,9 @@ log = logging.getLogger("runs.services.wakeups")
 
 
 class DoorbellBroker(Broker):
-    """Used to enqueue (on Django's connection) and by a cluster's pusher (on its own)."""
+    """The broker, used to enqueue (on Django's connection) and by a cluster's pusher (on a connection of its own)."""
 
-    # Class attributes, because the base class restores instances without __init__.
+    # These are class attributes, because the base class restores instances without calling __init__.
     _link: psycopg.Connection | None = None
     _parent: int | None = None
     _outage = log_messages.Outage(log, "pusher")
@@ -49,21 +48,23 @@ class DoorbellBroker(Broker):
     _has_looked = False
 
     def enqueue(self, task: str) -> None:
-        """Store the id of an allowed message in the caller's transaction, and notify after its commit."""
-        run_id = SignedPackage.loads(task)["args"][0]  # made by this process a moment ago
+        """Store the id of an allowed message in the caller's transaction, and notify after the commit."""
+        run_id = SignedPackage.loads(task)["args"][0]  # this process made it a moment ago
         database = connections[Conf.ORM]
         with database.cursor() as cursor:
             cursor.execute(ENQUEUE_SQL, [run_id])
         ring(run_id)
 
     def dequeue(self) -> list[tuple[int, str]] | None:
-        """Return the next messages, or None. Never raises, which would stop the pusher for ten seconds."""
+        """Return the next messages, or None.
+        Never raises, because an error would stop the pusher for ten seconds."""
         self._exit_if_orphaned()
         try:
             link = self._connected()
             rows = [] if self._has_looked else self._take(link)
             if not rows:
-                for _ in link.notifies(timeout=PACE_SECONDS):  # only a server that hangs up speaks on it
+                # a server that closes the connection is the only one to send something on it
+                for _ in link.notifies(timeout=PACE_SECONDS):
                     pass
                 rows = self._take(link)
             self._has_looked = not rows
@@ -79,7 +80,7 @@ class DoorbellBroker(Broker):
     def _connected(self) -> psycopg.Connection:
         if self._link is None:
             self._link = psycopg.connect(dsn(name="durableagents pusher"), autocommit=True)
-            # A message whose deletion is undone by a crash may wake twice, so nobody waits for the disk.
+            # A message may wake twice if a crash undoes its deletion, so nobody needs to wait for the disk.
             self._link.execute("SET synchronous_commit = off")
             self._has_looked = False
             self._outage.over()
@@ -99,14 +100,14 @@ class DoorbellBroker(Broker):
         return sorted((number, payload) for number, payload in rows if is_run_id(payload))
 
     def _exit_if_orphaned(self) -> None:
-        """Exit if the supervisor died: the pusher would take messages and deliver them to nobody."""
+        """Exit if the supervisor died. Otherwise the pusher would take messages that nobody receives."""
         parent = os.getppid()
         if self._parent is None:
             self._parent = parent
         elif self._parent != parent:
             os._exit(1)
 
-    # django-q2's interface. Messages are deleted as they are taken, so there is nothing to acknowledge.
+    # The rest is django-q2's interface. Messages are deleted as they are taken, so there is nothing to acknowledge.
 
     def acknowledge(self, task_id: int) -> None: ...
 
@@ -135,7 +136,7 @@ class DoorbellBroker(Broker):
         with connections[Conf.ORM].cursor() as cursor:
             cursor.execute("DELETE FROM django_q_ormq WHERE key = %s", [self.list_key])
 
-    # django-q2's statistics are signed pickles in a cache; the fleet table says more and needs no connection here.
+    # django-q2's statistics are signed pickles in a cache. The fleet table has more, and needs no connection here.
 
     def set_stat(self, key: str, value: str, timeout: int) -> None: ...
 
@@ -146,7 +147,7 @@ class DoorbellBroker(Broker):
 
     @staticmethod
     def get_connection(list_key: str | None = None) -> None:
-        """Return None: the stock broker connects here, and a sentinel started during an outage would die."""
+        """Return None. The stock broker connects here, so a sentinel that started during an outage would die."""
 
 
 def _package(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:

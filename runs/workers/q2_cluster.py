@@ -1,8 +1,8 @@
-"""One django-q2 cluster of two processes: the sentinel, with pusher and monitor as threads, and one worker.
+"""One django-q2 cluster of two processes: the sentinel, which has pusher and monitor threads, and one worker.
 
-django-q2 survives few deaths: orphans go on, and a worker killed while idle holds the queue's lock. So the worker dies
-with its sentinel, and the supervisor replaces both. Each process reports `<role> <pid> <start time> <incarnation>`
-through the report pipe. The sentinel ignores SIGTERM, so that a signal to the group drains.
+django-q2 survives few deaths: orphans continue, and a worker killed while idle holds the queue's lock. So the worker
+dies with its sentinel, and the supervisor replaces both. Each process reports `<role> <pid> <start time> <incarnation>`
+through the report pipe. The sentinel ignores SIGTERM, so that a signal to the group only drains the worker.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logging.getLogger("runs.workers.q2_cluster")
 
 
 class Kinship:
-    """Ties the worker to the sentinel that forks it, and reports both."""
+    """Ties the worker to the sentinel that forks it, and reports both to the supervisor."""
 
     def __init__(self, report: int, name: str) -> None:
         self._report, self.name = report, name
@@ -46,10 +46,10 @@ class Kinship:
         identity = identify(os.getpid())
         assert identity is not None
         line = f"{role} {identity.pid} {identity.born_ticks} {incarnation_id(identity)}\n"
-        os.write(self._report, line.encode())  # shorter than PIPE_BUF, so it isn't interleaved
+        os.write(self._report, line.encode())  # It is shorter than PIPE_BUF, so it isn't interleaved.
 
     def pulse(self, is_serving: bool) -> None:
-        """Write a pulse; if the pipe is full, the supervisor is busy and can do without one."""
+        """Write a pulse. If the pipe is full, the supervisor is busy, and the pulse is dropped."""
         try:
             os.write(self._report, SERVING if is_serving else PULSE)
         except BlockingIOError:
@@ -63,27 +63,27 @@ class Kinship:
 
 
 class HelperThread(threading.Thread):
-    """A thread in the place of one of django-q2's processes. Its process is the sentinel's."""
+    """A thread in place of one of django-q2's processes. It belongs to the sentinel's process."""
 
     pid = property(lambda self: os.getpid())
 
 
 class TiedSentinel(Sentinel):
-    """A sentinel with one process that never repairs a damaged cluster."""
+    """A sentinel with one process. It never repairs a damaged cluster."""
 
     kinship: Kinship
 
     def start(self) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # which django-q2 has undone
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # undone by django-q2
         super().start()
 
     def spawn_process(self, target: Any, *args: Any) -> multiprocessing.Process | HelperThread:
-        """Start the worker as a process, and after it pusher and monitor as threads: they only wait."""
+        """Start the worker as a process, and after it pusher and monitor as threads, because they only wait."""
         if target is not worker:
             thread = HelperThread(target=target, args=args, name=target.__name__, daemon=True)
             thread.start()
             return thread
-        # A daemonic process can't have children, which a tool may need.
+        # A daemonic process can't have children, but a tool may need some.
         process = multiprocessing.Process(target=target, args=args, name=self.kinship.name, daemon=False)
         process.timer = args[2]  # type: ignore[attr-defined]
         self.pool.append(process)
@@ -91,7 +91,8 @@ class TiedSentinel(Sentinel):
         return process
 
     def reincarnate(self, process: multiprocessing.Process | HelperThread) -> NoReturn:
-        """Exit instead: the dead process may hold locks of the shared queues, so a new one could wait forever."""
+        """Exit instead of replacing a process.
+        The dead one may hold locks of the shared queues, for which a new one could wait forever."""
         log.warning(log_messages.CHILD_LOST, process.name)
         logging.shutdown()
         os._exit(1)
@@ -101,12 +102,12 @@ def become(number: int, report: int) -> NoReturn:
     """Become the sentinel of cluster `number` until it ends. `report` is the pipe to the supervisor."""
     name = f"durableagents-{number}"
     os.set_blocking(report, False)
-    # The code below requires fork; newer Pythons and other platforms have another default.
+    # The code below requires fork, which isn't the default of newer Pythons and other platforms.
     multiprocessing.set_start_method("fork", force=True)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     setproctitle.setproctitle(f"{name} sentinel")
-    # Their own titles would be the process's.
+    # They would set the titles of this process.
     pusher.setproctitle = monitor.setproctitle = None
     connections.close_all()
     if threading.active_count() > 1:
@@ -118,7 +119,7 @@ def become(number: int, report: int) -> NoReturn:
     kinship = Kinship(report, name)
     kinship.introduce("sentinel")
     TiedSentinel.kinship = kinship
-    # Signals hold receivers weakly: a bound method of a local would be collected at once.
+    # Signals hold receivers weakly, so a bound method of a local object would be collected at once.
     post_spawn.connect(_become_worker, dispatch_uid="runs.workers.q2_cluster.become_worker")
     multiprocessing.current_process().name = name
     TiedSentinel(multiprocessing.Event(), multiprocessing.Event(), uuid.uuid4())
@@ -126,26 +127,27 @@ def become(number: int, report: int) -> NoReturn:
 
 
 def _become_worker(**_: Any) -> None:
-    """Handle django-q2's signal, sent once in the worker process before its first message."""
+    """Handle django-q2's signal, which is sent once in the worker process before its first message."""
     kinship = TiedSentinel.kinship
     worker_process.start_worker(name=kinship.name, pulse=kinship.pulse)
 
 
 def load() -> None:
-    """Import all that a cluster needs, without threads or connections: forked processes inherit it."""
+    """Import all modules that a cluster needs, so that forked processes inherit them. Starts no threads or
+    connections."""
     __import__("runs.workers.failover")
     __import__("runs.workers.run_loop")
 
 
 def warm_up() -> None:
-    """Prepare to become a cluster, or to fork some."""
+    """Prepare to become a cluster, or to fork clusters."""
     setproctitle.setproctitle("durableagents nursery")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     load()
 
 
 def wait_for_number() -> int:
-    """Block until the supervisor sends the cluster's number; exit if it hangs up."""
+    """Block until the supervisor sends the cluster's number. Exits if the supervisor closes the link."""
     line = sys.stdin.readline()
     if not line.strip():
         os._exit(0)

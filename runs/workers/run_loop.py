@@ -5,7 +5,8 @@
     slot ─┘        └─ once a second: reclaim own runs that aren't driven, check for stop requests
     housekeeping (a thread of its own): sweep what is due, watch for dead workers
 
-The run table is the queue; a ring only makes the host check sooner. The lease in the database decides who may write.
+The run table is the queue; a ring only makes the host check sooner. The lease in the database decides which worker may
+write.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from uuid import UUID
 
 import psycopg
 
-# Half a second that would block an event loop: imported with this module, which the nursery loads before any fork. A
-# lazy import from several threads also fails on its circular imports.
+# Imports that would block an event loop for half a second. They are imported with this module, which the nursery loads
+# before any fork. A lazy import in several threads would also fail because of circular imports.
 import pydantic_ai.direct
 import pydantic_ai.models.function  # noqa: F401
 from django.conf import settings
@@ -69,21 +70,22 @@ from runs.workers.look_after import Round, read_round
 log = logging.getLogger("runs.workers.run_loop")
 
 TICK_SECONDS = 1.0
-POOL_SIZE = 8  # connections per worker process: more are slower on few cores
+POOL_SIZE = 8  # connections per worker process; more would be slower on few cores
 RECONNECTS: Any = {"reconnect_timeout": 1.0, "reconnect_failed": ask_again}
-WARM = 4  # of them are opened before there is work
+WARM = 4  # of these, the number opened before there is work
 HAND_OVER_SECONDS = 1.0
 AFTER_DEADLINE_TICK_SECONDS = 0.05
 ENDS = frozenset({"completed", "failed", "cancelled"})
 MAX_FAILURES = 3
-MAX_CLAIMED = 32  # at a time
-# If no other worker has all versions of this one, other runs wait while it makes room, so it stops after this.
+MAX_CLAIMED = 32  # per claim
+# If no other worker has all versions of this one, other runs wait while it makes room. So it stops making room after
+# this time.
 ROOM_SECONDS = 15.0
 ROOM_PAUSE_SECONDS = 30.0
-# How long a run is left to others whose key this process lacks: twice as long each time.
+# How long a run is left to other workers if this process lacks its key. Doubled each time.
 KEYLESS_SECONDS, MAX_KEYLESS_SECONDS = 30.0, 300.0
-MAX_KEYLESS = 1000  # with more, nothing is claimed until some may be tried again
-IDLE_LOOK_SECONDS = 3.0  # without runs to drive, to catch lost claims
+MAX_KEYLESS = 1000  # with more such runs, nothing is claimed until some may be tried again
+IDLE_LOOK_SECONDS = 3.0  # interval of checks without runs to drive, to find runs whose claim's answer was lost
 
 
 async def _prepare(link: Connection) -> None:
@@ -96,7 +98,7 @@ class Keyless:
     """Runs whose keys this process lacks. Each is left to other workers for a while."""
 
     def __init__(self) -> None:
-        self._pauses: dict[UUID, tuple[float, float]] = {}  # end and length of each
+        self._pauses: dict[UUID, tuple[float, float]] = {}  # end and length of each pause
 
     def note(self, run_id: UUID) -> None:
         _, seconds = self._pauses.pop(run_id, (0.0, KEYLESS_SECONDS / 2))
@@ -109,7 +111,7 @@ class Keyless:
             return []
         now = time.monotonic()
         over = [run_id for run_id, (until, seconds) in self._pauses.items() if until + seconds < now]
-        for run_id in over:  # it has not come back here
+        for run_id in over:  # another worker has it, because it has not come back here
             del self._pauses[run_id]
         return [run_id for run_id, (until, _) in self._pauses.items() if until > now]
 
@@ -127,8 +129,8 @@ class Host:
         self._next_round_at = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._bell = asyncio.Event()
-        self._is_called = False  # by name: nobody else was
-        self._is_busy = False  # more may be ready than the last claim took
+        self._is_called = False  # whether a call named this worker, so that no other was called
+        self._is_busy = False  # whether more runs may be ready than the last claim took
         self._failures: dict[UUID, int] = {}
         self._damaged: dict[UUID, tuple[UUID | None, str]] = {}
         self._keyless = Keyless()
@@ -149,12 +151,12 @@ class Host:
 
     @property
     def busy_tools(self) -> list[BusyTool]:
-        """Return blocking tools whose threads are all busy."""
+        """Return the blocking tools whose threads are all busy."""
         return self._threads.all_busy()
 
     @property
     def unsafe_calls(self) -> int:
-        """Return the number of calls in flight that must not be cut."""
+        """Return the number of calls in flight that must not be cut off."""
         return sum(control.unsafe_calls for _, control in list(self._active.values()))
 
     def ring(self) -> None:
@@ -163,7 +165,8 @@ class Host:
             self._loop.call_soon_threadsafe(self._bell.set)
 
     def drain(self, deadline_seconds: float) -> None:
-        """Stop claiming, release runs at their next step boundary, and give up after the deadline. Thread-safe."""
+        """Stop claiming, release runs at their next step boundary, and end after the deadline at the latest.
+        Thread-safe."""
         self._drain_at = time.monotonic() + deadline_seconds
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._ask_to_hand_over)
@@ -227,8 +230,9 @@ class Host:
             await pool.close(timeout=1.0)
 
     async def _listen(self, pool: Pool) -> None:
-        """Listen for wake-ups directly: going through django-q2 takes longer than the claim itself.
-        A call to another worker by name is left to it; if it is lost, everybody checks each second."""
+        """Listen for wake-ups directly, because going through django-q2 takes longer than the claim itself.
+        A call that names another worker is left to that one. If a call is lost, workers notice the run by checking each
+        second."""
         async for called in heard(CHANNEL, name="host"):
             self._limits.hear(called)
             self._next_round_at = 0.0 if called == RING else self._next_round_at
@@ -240,7 +244,8 @@ class Host:
                 self._bell.set()
 
     async def _call_all(self, pool: Pool) -> None:
-        """Pass a call by name on to all, because this worker is full. It may be lost: all check each second."""
+        """Pass on to all workers a call that names this one, because it is full.
+        If the new call is lost, workers notice the run by checking each second."""
         self._is_called = False
         try:
             async with pool.connection() as link:
@@ -251,7 +256,7 @@ class Host:
     # --- claiming ---
 
     async def _fill(self, pool: Pool, lent: Runtime, bell: AsyncBell) -> None:
-        """Claim whenever there is room and a reason to check. One run's errors never end this."""
+        """Claim whenever there is room and a reason to check. Errors of single runs never end this."""
         patience, away = Patience(), log_messages.Outage(log, "claiming")
         while self._drain_at is None:
             self._bell.clear()
@@ -264,7 +269,7 @@ class Host:
                 is_more = await self._claim(pool, lent, bell)
                 if self._is_called and self._is_busy:
                     await self._call_all(pool)
-                self._is_called = self._is_called and self._bell.is_set()  # called again during the check
+                self._is_called = self._is_called and self._bell.is_set()  # it was called again during the check
                 patience.reset()
                 away.over()
             except (psycopg.Error, OSError, PoolTimeout) as error:
@@ -285,7 +290,7 @@ class Host:
             await asyncio.wait_for(self._bell.wait(), seconds)
 
     async def _claim(self, pool: Pool, lent: Runtime, bell: AsyncBell) -> bool:
-        """Claim what fits. True if the slots are not full and there may be more."""
+        """Claim as many runs as fit. Returns whether there is room left and there may be more runs."""
         room = self.slots - len(self._active)
         is_closed = self._drain_at is not None or room <= 0 or self._is_fenced() or self._alone_with in self._active
         skipped = self._keyless.paused()
@@ -302,7 +307,7 @@ class Host:
         )
         for one in claimed:
             self._start(one, pool, lent, bell)
-        # Fewer than requested are all there are, except those that others are just taking.
+        # If far fewer came than requested, there are no more, apart from those that others are claiming at the moment.
         is_more = bool(claimed) and len(claimed) * 4 >= wanted
         self._is_busy = is_more and len(self._active) >= self.slots
         return is_more and not self._is_busy
@@ -320,7 +325,8 @@ class Host:
             self._start(one, pool, lent, bell)
 
     async def _go_round(self, pool: Pool, lent: Runtime, bell: AsyncBell) -> None:
-        """Reclaim own runs that aren't driven (the answer to a claim was lost), and pass on stop requests."""
+        """Reclaim own runs that aren't driven, and pass on stop requests.
+        The answer to the claim of such a run was lost."""
         async with pool.connection() as link:
             await self._loaded.announce(link)
             await prices.table.refresh_with(link)
@@ -340,11 +346,11 @@ class Host:
         try:
             self._start(await reclaim(pool, self.worker, run_id), pool, lent, bell)
         except StaleLease:
-            self._failures.pop(run_id, None)  # another worker's by now
+            self._failures.pop(run_id, None)  # another worker has it now
         except psycopg.Error as error:
             if not is_refusal(error):
                 raise
-            if is_transient(error):  # its row is locked: the next check comes soon
+            if is_transient(error):  # its row is locked, and the next check comes soon
                 log.info("run %s: can't be taken back yet (%s)", run_id, first_line(error))
             else:
                 self._note_damaged(run_id, f"{first_line(error)} ({error.sqlstate})", owner=self.worker.id)
@@ -353,7 +359,7 @@ class Host:
         self._damaged[run_id] = owner, problem
 
     async def _stop_damaged(self) -> None:
-        """Retry runs that the database refused to give, then stop them for an operator."""
+        """Retry claims that the database refused because of damage, then stop these runs for an operator."""
         damaged, self._damaged = self._damaged, {}
         for run_id, (owner, problem) in damaged.items():
             count = self._failures[run_id] = self._failures.get(run_id, 0) + 1
@@ -363,9 +369,9 @@ class Host:
                 await self._house.stop(run_id, owner, f"it can't be claimed: {problem}")
 
     def _make_room(self, news: Round) -> None:
-        """Make room for a waiting solo run, if this worker was chosen: it claims nothing and hands its runs over.
-        If there are no others, it does so only for a while at a time, because calls may be long and other ready runs
-        wait."""
+        """Make room for a waiting solo run if this worker was chosen.
+        It then claims nothing, and hands its runs over. If no other worker can replace it, it does so only for limited
+        periods, because its calls may take long while other ready runs wait."""
         now, was = time.monotonic(), self._makes_room
         is_chosen = news.is_solo_waiting and news.chosen == self.worker.id and now >= self._no_room_until
         if is_chosen and not was:
@@ -381,7 +387,7 @@ class Host:
 
     def _start(self, claimed: Claim, pool: Pool, lent: Runtime, bell: AsyncBell) -> None:
         control = Control()
-        if self._drain_at is not None:  # requested during the claim
+        if self._drain_at is not None:  # a drain was requested during the claim
             control.ask("drain")
         bell.ring(str(claimed.run_id), claimed.seq)
         if claimed.parent is not None:
@@ -390,7 +396,7 @@ class Host:
         self._active[claimed.run_id] = (task, control)
 
     async def _drive(self, claimed: Claim, pool: Pool, lent: Runtime, bell: AsyncBell, control: Control) -> None:
-        """Drive one claim to its end. Whatever happens, the slot is free afterwards."""
+        """Drive one claim to its end. The slot is free afterwards in any case."""
         failpoints.driving(str(claimed.run_id))
         context.drive.set(context.Drive(str(claimed.run_id), claimed.trace_id, claimed.epoch))
         journal, is_done = PgJournal(pool, self.worker, claimed, on_write=bell.ring, on_birth=self._bell.set), False
@@ -421,15 +427,16 @@ class Host:
             self._failures.pop(claimed.run_id, None)
         finally:
             if claimed.parent is not None:
-                bell.ring(claimed.parent, 0)  # its journal has not grown: watchers reload
-            # It may have been claimed here again already, by another task.
+                bell.ring(claimed.parent, 0)  # its journal has not grown, so `seq` 0 makes watchers reload
+            # The run may have been claimed here again already, and be driven by another task.
             if self._active.get(claimed.run_id, (None,))[0] is asyncio.current_task():
                 del self._active[claimed.run_id]
             if self._is_busy or not is_done or self._limits.is_capping:
                 self._bell.set()
 
     async def _engine_failed(self, run_id: UUID, error: Exception) -> None:
-        """Retry after an engine error unless the database refused it for good, then stop the run for an operator."""
+        """Handle an engine error by retrying.
+        If the database refused the run for good, or after several failures, the run is stopped for an operator."""
         log.error("run %s: the engine failed on it", run_id, exc_info=error)
         count = self._failures[run_id] = self._failures.get(run_id, 0) + 1
         if not isinstance(error, StatementRefused) and (count < MAX_FAILURES or is_transient(error)):
@@ -449,7 +456,8 @@ class Host:
                 control.ask("drain")
 
     async def _hand_over(self, journal: PgJournal, claimed_seq: int) -> None:
-        """Release a run cut at the drain's deadline, so that it doesn't count as a death; its calls are in doubt."""
+        """Release a run that was cut off at the drain's deadline, so that it doesn't count as a death.
+        Its calls are in doubt."""
         run_id = UUID(journal.run_id)
         try:
             read_standing = partial(progress_at_loss, run_id, claimed_seq=claimed_seq)
@@ -464,7 +472,7 @@ class Host:
             log.warning("run %s: cut off at the drain's deadline; the watchdog frees it (%s)", journal.run_id, error)
 
     async def _leave_to_others(self, journal: PgJournal, run_id: UUID, missing: KeyMissing) -> None:
-        """Release a run whose key this process lacks: another worker may have it."""
+        """Release a run whose key this process lacks, because another worker may have it."""
         self._keyless.note(run_id)
         log.error("run %s: released, since its key is missing here: %s", run_id, first_line(missing))
         event = e.RunReleased(reason=f"{e.KEY_MISSING}{printable(first_line(missing))[:500]}")
@@ -483,8 +491,8 @@ class Host:
             log.info("run %s: handed over without a ring (%s)", journal.run_id, error)
 
     async def _finish(self) -> None:
-        """Cut what didn't hand over by the deadline: model requests, reads, keyed calls.
-        An unsafe call is left to its own timeout, after which it is unknown; the process's end (worker_process.py)
+        """Cut off what was not handed over by the deadline: model requests, reads, keyed calls.
+        An unsafe call keeps its own timeout, after which its outcome is unknown; the process's end (worker_process.py)
         waits for it."""
         assert self._drain_at is not None
         held: dict[UUID, float] = {}
@@ -493,13 +501,15 @@ class Host:
             patience = self._drain_at - now
             for run_id, (task, control) in self._active.items() if patience <= 0 else ():
                 if control.unsafe_calls:
-                    held[run_id] = now + HAND_OVER_SECONDS  # after its outcome the run has yet to be parked or released
+                    # after the call's outcome, the run must still be parked or released
+                    held[run_id] = now + HAND_OVER_SECONDS
                 elif held.get(run_id, 0.0) <= now and not task.cancelling():
                     task.cancel()
             tasks = [task for task, _ in self._active.values()]
             await asyncio.wait(tasks, timeout=patience if patience > 0 else AFTER_DEADLINE_TICK_SECONDS)
         if self._house.late:
-            # A host that was cut off may hold an answer of every slot, and each takes round trips on a slow link.
+            # A host that was cut off may hold an unread answer for every slot. Each takes several round trips on a slow
+            # link.
             patience = max(HAND_OVER_SECONDS, self._drain_at - time.monotonic())
             await asyncio.wait(self._house.late, timeout=patience)
 

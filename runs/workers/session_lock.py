@@ -1,5 +1,6 @@
-"""A worker's membership: its row, and a session lock that the database releases with its connection.
-Without either it fences itself: it claims and sends nothing new, but commits results, as the lease decides."""
+"""A worker's membership: its row, and a session lock, which the database releases with the connection.
+Without either, the worker fences itself: it claims and sends nothing new, but it commits results, because the lease
+decides about these."""
 
 from __future__ import annotations
 
@@ -19,9 +20,9 @@ from runs.fleet.procfs import incarnation_id
 
 log = logging.getLogger("runs.workers.session_lock")
 
-# A membership unconfirmed for this long is lost; beats come every second.
+# A membership that isn't confirmed for this long is lost. Beats come every second.
 HOLD_SECONDS = 3.0
-# An old, half-open connection of this very process may still hold the lock: close it and wait for its end (ms).
+# An old, half-open connection of this same process may still hold the lock: close it, and wait for its end (ms).
 _EVICT = """
     SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity
     WHERE datname = current_database() AND application_name = %s AND pid <> pg_backend_pid()"""
@@ -29,7 +30,7 @@ _LOCK = f"SELECT pg_try_advisory_lock({members.LOCK_KEY.format(id='%s::uuid')})"
 
 
 class Presence:
-    """Used by the heartbeat's thread; `is_held` is thread-safe."""
+    """A worker's membership, used by the heartbeat's thread. `is_held` is thread-safe."""
 
     def __init__(self, sign: Callable[[], Sign]) -> None:
         self._sign = sign
@@ -43,12 +44,14 @@ class Presence:
 
     @property
     def is_held(self) -> bool:
-        """Return whether this worker may claim and send: lock and row were just confirmed, and it isn't buried."""
+        """Return whether this worker may claim and send.
+        Lock and row must just have been confirmed, and it must not be declared dead."""
         at = self._confirmed_at
         return at is not None and not self.is_buried and time.monotonic() - at < HOLD_SECONDS
 
     def announce(self) -> bool:
-        """Take the lock if it isn't held, and beat. False while that isn't possible."""
+        """Take the lock if it isn't held, and send a heartbeat.
+        Returns False if that isn't possible at the moment."""
         with self._guard:
             began = time.monotonic()
             try:
@@ -62,7 +65,8 @@ class Presence:
             return is_held
 
     def rest(self, seconds: float) -> None:
-        """Wait until the next beat, or until the connection is readable, which means that the server hangs up."""
+        """Wait until the next heartbeat is due, or until the connection is readable.
+        The latter means that the server closes it."""
         link = self._link
         if link is None or link.closed:
             time.sleep(min(seconds, 0.2))
@@ -72,7 +76,7 @@ class Presence:
             self._confirmed_at = None
 
     def leave(self) -> None:
-        """Release the membership."""
+        """End the membership."""
         with self._guard:
             self._lose()
 

@@ -1,8 +1,9 @@
-"""`manage.py worker`: keeps N clusters running. Any death in one ends all of it, and a new one replaces it.
+"""`manage.py worker`: keeps N clusters running.
 
-The worker is reported with proof that it is gone; only then may its runs continue elsewhere. SIGUSR1 renews workers one
-by one with the code on disk. Nothing is forked with threads or connections: the first nursery is forked before there
-are any, later ones start by exec, and the database has its own thread.
+If any process of a cluster dies, the whole cluster is killed and replaced. The worker is reported with proof that it is
+gone, and only then may its runs continue elsewhere. SIGUSR1 renews workers one by one with the code on disk. Nothing is
+forked while there are threads or connections: the first nursery is forked before there are any, later ones start by
+exec, and the database has its own thread.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ from runs.workers.process_group import Tree, new_nursery
 from runs.workers.worker_process import drain_limit_seconds, drain_seconds
 
 TICK_SECONDS = 0.25
-# The loop checks more often only while a killed tree is ending.
+# The loop checks more often than this only while a killed tree is ending.
 FALLING_TICK_SECONDS = 0.01
-# A cluster younger than this died early. Five in a row are replaced at once, the next ones after growing delays.
+# A cluster that ended before this age died early. Five in a row are replaced at once, further ones after growing
+# delays.
 YOUNG_SECONDS = 3.0
 YOUNG_DEATHS_FREE = 5
 FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 0.5, 4.0
@@ -69,7 +71,7 @@ class Supervisor:
         self._helpers = helpers()
 
     def run(self) -> int:
-        """Run until stopped; return the exit code: 0, or 1 if a second signal cut the drain short."""
+        """Run until stopped. Returns the exit code: 0, or 1 if a second signal cut the drain short."""
         adopt_orphans()
         self._fork_nursery()
         self._hear_signals()
@@ -92,7 +94,7 @@ class Supervisor:
         return self._drain_until is None or bool(self._trees or self._leaving or self._falling)
 
     def _check(self) -> None:
-        """Do one turn: read reports, replace broken trees, bury the dead."""
+        """Do one turn: read reports, replace broken trees, handle dead ones."""
         for tree in list(self._trees.values()):
             self._hear(tree)
             if self._drain_until is None:
@@ -139,7 +141,7 @@ class Supervisor:
             log.info(log_messages.CLUSTER_STARTED, number, tree.sentinel_pid)
 
     def _fork_nursery(self) -> None:
-        """Fork the first nursery, while this process may be forked, to share its memory."""
+        """Fork the first nursery, which shares memory, as long as this process may be forked."""
         if not CAN_BEAR or threading.active_count() > 1:
             return
         q2_cluster.load()
@@ -158,7 +160,7 @@ class Supervisor:
         self._waker.close()
 
     def _keep_nursery(self) -> None:
-        """Keep a nursery with the latest renewal's code."""
+        """Keep a nursery running that has the code of the latest renewal."""
         if not CAN_BEAR:
             return
         if self._nursery is not None:
@@ -231,7 +233,8 @@ class Supervisor:
         self._watch_fall(tree)
 
     def _watch_fall(self, tree: Tree) -> None:
-        """Report the worker once it is dead, which a signal alone doesn't prove; forget the tree when all are."""
+        """Report the worker once it is dead, which sending a signal doesn't prove.
+        Forget the tree when all its processes are dead."""
         tree.listen()
         worker = tree.worker
         if worker is not None and worker.is_dead and not tree.is_reported:
@@ -246,19 +249,19 @@ class Supervisor:
             self._falling.remove(tree)
 
     def _reap(self) -> None:
-        """Reap orphans every turn: adopted processes may end long after their tree."""
+        """Reap orphans in every turn, because adopted processes may end long after their tree."""
         known = {tree.sentinel_pid for tree in (*self._everyone(), *self._falling)}
         reap_orphans(known if self._nursery is None else known | {self._nursery.pid})
 
     # --- renewing ---
 
     def _begin_renewal(self) -> None:
-        """Start a renewal, or restart it, because the code may have changed since."""
+        """Start a renewal, or restart a running one, because the code may have changed since."""
         self._to_renew, self._is_renewing = list(range(1, self._count + 1)), True
         log.info(log_messages.RENEWING, self._count)
         self._end_nursery()  # it has loaded the old code
         for helper in self._helpers:
-            helper.terminate()  # so have these, which are started again
+            helper.terminate()  # these have old code too, and are started again
         self._nursery_at = 0.0
 
     def _renew(self) -> None:
@@ -348,7 +351,7 @@ class Supervisor:
                 self._fell(tree)
 
     def _end_helpers(self) -> None:
-        """End them after the workers, whose last steps they may be about."""
+        """End the helper processes after the workers, because they may process the workers' last steps."""
         for helper in self._helpers:
             helper.terminate()
         until = monotonic() + (0.0 if self._is_cut else HELPER_SECONDS)
@@ -357,4 +360,4 @@ class Supervisor:
 
 
 def _woken(signum: int, frame: FrameType | None) -> None:
-    """Keep the signal's default action from being taken; the wakeup descriptor notifies the loop."""
+    """Do nothing. A handler replaces the signal's default action; the wakeup descriptor notifies the loop."""

@@ -1,5 +1,6 @@
-"""The sweeper: timers, deadlines, orphans; costs what is due, not what exists. Damaged runs don't hold up others.
-Simple waits are settled in SQL batches (`runs_fire_due`) by one process, others singly under the run's locks."""
+"""The sweeper for timers, deadlines and orphans.
+Its cost depends on what is due, not on what exists. Damaged runs don't hold up others. Simple waits are settled in SQL
+batches (`runs_fire_due`) by one process at a time, others singly under the run's locks."""
 
 from __future__ import annotations
 
@@ -27,20 +28,20 @@ from runs.services.wakeups import NOTIFY_SQL
 from runs.workers import failover
 
 log = logging.getLogger("runs.workers.timers")
-_LOCK = 7_231_001  # arbitrary, the same in every process
+_LOCK = 7_231_001  # an arbitrary number, the same in every process
 BATCH = 100
 IDLE_SECONDS = 1.0
 TROUBLED_SECONDS = 30.0
-QUIET_SECONDS = 60.0  # without trouble for this long, a wait counts as handled
-# Limit of one pass: the same thread looks for dead workers.
+QUIET_SECONDS = 60.0  # a wait without trouble for this long counts as handled
+# Time limit of one pass, because the same thread looks for dead workers.
 PASS_SECONDS = 0.25
-# Failures of a due wait before an operator is asked.
+# Number of failures of a due wait after which an operator is asked.
 MAX_TROUBLES = 3
-# Resolutions of waits that need nothing else at their deadline.
+# Resolutions at the deadline, for kinds of waits that need nothing else.
 RESOLUTIONS = {"timer": "fired", "signal": "timed_out", "input": "timed_out", "message": "timed_out"}
 _FIRE = "SELECT wait_id, run_id, seq, is_awake, problem FROM runs_fire_due(%s, %s, %s, %s::uuid[], %s)"
-# clock_timestamp() is volatile, so the planner would compare it row by row and read all open waits; the statement's
-# time bounds the index scan, and each wait is checked again under its locks.
+# clock_timestamp() is volatile, so the planner would compare it row by row and read all open waits. The statement's
+# time limits the index scan, and each wait is checked again under its locks.
 DUE = """
     SELECT id, run_id FROM runs_wait
     WHERE resolved_at IS NULL AND NOT is_overdue AND deadline <= statement_timestamp() AND NOT (id = ANY(%s::uuid[]))
@@ -76,7 +77,8 @@ def sweep() -> float:
 
 
 def _fire() -> int | None:
-    """Settle one batch of due waits; return how many were found, None if another process is doing it."""
+    """Settle one batch of due waits.
+    Returns how many were found, or None if another process is doing this."""
     with connection.cursor() as cursor:
         cursor.execute(_FIRE, [_LOCK, list(RESOLUTIONS), list(RESOLUTIONS.values()), _passed_over(), BATCH])
         rows = cursor.fetchall()
@@ -95,7 +97,7 @@ def _fire() -> int | None:
 
 
 def _act_on_due(until: float) -> bool:
-    """Handle due waits that need more than a resolution; False if time ran out."""
+    """Handle due waits that need more than a resolution. Returns False if more may be due."""
     with connection.cursor() as cursor:
         cursor.execute(DUE, [_passed_over(), list(RESOLUTIONS), BATCH])
         due = cursor.fetchall()
@@ -117,7 +119,8 @@ def _due(wait_id: UUID, problem: str) -> str:
 
 
 def _pass_over(what: UUID, run_id: UUID, problem: str) -> None:
-    """Skip a wait or child in trouble for a while, so that others don't wait; ask an operator if it persists."""
+    """Skip a wait or child in trouble for a while, so that others don't have to wait.
+    An operator is asked if it persists."""
     _, count = _troubled.get(what, (0.0, 0))
     _troubled[what] = time.monotonic() + TROUBLED_SECONDS, count + 1
     log.error("run %s: %s", run_id, problem)
@@ -133,12 +136,13 @@ def _passed_over() -> list[UUID]:
 
 
 def tell_parents() -> int:
-    """Report unreported ends of children, every few seconds; returns how many."""
+    """Report ends of children that were not reported yet, every few seconds. Returns how many."""
     return sum(_tell(parent, children) for parent, children in ends.untold(excluding=_passed_over()).items())
 
 
 def _tell(parent: UUID, children: list[UUID]) -> int:
-    """Report together, or one by one after an error, so that each has its own trouble."""
+    """Report children's ends together.
+    After an error, report them one by one, so that only the failing ones are skipped."""
     try:
         return ends.tell(parent, children)
     except Exception as error:
@@ -154,7 +158,8 @@ def _tell(parent: UUID, children: list[UUID]) -> int:
 
 
 def show_who_waits_for_nothing() -> int:
-    """Show operators waiting runs without an open wait, hourly because it reads all; returns how many."""
+    """Show operators the waiting runs that have no open wait.
+    Returns how many. Done hourly, because it reads all waiting runs."""
     with connection.cursor() as cursor:
         cursor.execute(_FOR_NOTHING, [BATCH])
         run_ids = [row[0] for row in cursor.fetchall()]
@@ -187,7 +192,7 @@ def sweep_promptly() -> None:
 
 
 def _call(act: features.Sweep, until: float) -> None:
-    """Call a feature's sweep, and skip for a while what failed."""
+    """Call a feature's sweep, and skip for a while the items that failed."""
     for what, run_id, error in act(_passed_over(), until):
         if is_transient(error) and not is_refusal(error):
             raise error
@@ -195,7 +200,8 @@ def _call(act: features.Sweep, until: float) -> None:
 
 
 def act_on_each(find: Callable[..., list[UUID]], act: Callable[[UUID], object], what: str) -> int:
-    """Act on each run found, skipping for a while those that fail. Returns how many were found."""
+    """Call `act` for each run found.
+    Runs for which it fails are skipped for a while. Returns how many were found."""
     run_ids = find(excluding=_passed_over())
     for run_id in run_ids:
         try:
@@ -209,7 +215,7 @@ def act_on_each(find: Callable[..., list[UUID]], act: Callable[[UUID], object], 
 
 
 def retire() -> None:
-    """Delete what nothing refers to any more, found by time; idempotency keys are kept."""
+    """Delete, by age, what nothing refers to any more. Idempotency keys are kept."""
     show_who_waits_for_nothing()
     retire_processes()
     agent_versions.forget_the_dead()
@@ -217,7 +223,8 @@ def retire() -> None:
 
 
 def retire_processes() -> int:
-    """Delete processes that ended over a week ago, but not those that may still live; journals keep their drivers."""
+    """Delete processes that ended over a week ago, except those that may still be alive.
+    Journals keep the names of their workers."""
     with connection.cursor() as cursor:
         cursor.execute(
             "DELETE FROM runs_process WHERE ended_at < clock_timestamp() - make_interval(secs => %s) "
@@ -236,7 +243,8 @@ def _seconds_to_next() -> float:
 
 @transaction.atomic
 def _expire(wait_id: UUID, run_id: UUID) -> None:
-    """Handle one passed deadline under the locks, by its kind. A run locked by someone is left to the next sweep."""
+    """Handle one passed deadline under the locks, by the wait's kind.
+    If the run is locked, that is left to the next sweep."""
     if is_busy(run_id):
         return
     head, run = locked(run_id, under=SWEEPER)
@@ -249,7 +257,8 @@ def _expire(wait_id: UUID, run_id: UUID) -> None:
 
 
 def sweep_starts() -> int:
-    """Start queued runs that are due and end late starts; return how many runs the more frequent checks found."""
+    """Start queued runs that are due, and end late starts.
+    Returns the larger number of runs found by the two."""
     return max(
         act_on_each(turns.ended, turns.pass_on, "it has ended, but others are queued behind it"),
         act_on_each(turns.late, turns.give_up, "it should have started by now"),

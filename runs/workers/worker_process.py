@@ -1,5 +1,6 @@
 """A django-q2 worker process with the host that drives runs; messages only wake it.
-It exits drained after SIGTERM (0), when its host died (70), when declared dead (71), or is killed."""
+It exits when it is drained after SIGTERM (0), when its host died (70) or when it was declared dead (71), unless it is
+killed."""
 
 from __future__ import annotations
 
@@ -36,9 +37,9 @@ if TYPE_CHECKING:
 
 BEAT_SECONDS = 1.0
 PULSE_SECONDS = 1.0
-# Time beyond the drain deadline for the host to cut what is in flight, before the process exits.
+# Time after the drain deadline in which the host cuts off what is in flight, before the process exits.
 DRAIN_GRACE_SECONDS = 2.0
-# Time for a worker that was declared dead to find out what became of its runs.
+# Time for a worker that was declared dead to learn about its runs and hand in their results.
 BURIED_SECONDS = 10.0
 EXIT_DRAINED, EXIT_HOST_DIED, EXIT_BURIED, EXIT_OVERDUE, EXIT_REFUSED = 0, 70, 71, 75, 78
 
@@ -46,24 +47,27 @@ log = logging.getLogger("runs.worker")
 
 
 def drive(*run_ids: str) -> None:
-    """Wake the host: these runs became ready, but the run table decides. The only function that may be queued."""
+    """Wake the host, because these runs became ready.
+    The ids are only hints; the run table decides. The only function that may be queued."""
     if _worker is not None:
         _worker.ring()
 
 
 def drain_seconds() -> float:
-    """Return how long a drain may take; `manage.py up` stops everything within 20 s."""
+    """Return how long a drain may take. `manage.py up` stops everything within 20 s."""
     return float(settings.DURABLEAGENTS.drain_seconds)
 
 
 def drain_limit_seconds() -> float:
-    """Return a drain's longest duration: unsafe calls keep their own timeout, because cutting one needs a person."""
+    """Return a drain's longest duration.
+    Unsafe calls keep their own timeout, because cutting one off needs a person afterwards."""
     unsafe = [tool.timeout for agent in registry.agents() for tool in agent.all_tools() if tool.is_unsafe]
     return drain_seconds() + max(unsafe, default=0.0) + DRAIN_GRACE_SECONDS
 
 
 class Worker:
-    """One worker process: its host on an event loop in its own thread, next to django-q2's loop in the main thread."""
+    """One worker process.
+    Its host runs on an event loop in a thread of its own, next to django-q2's loop in the main thread."""
 
     def __init__(self, *, name: str, pulse: Callable[[bool], None]) -> None:
         identity = identify(os.getpid())
@@ -76,7 +80,7 @@ class Worker:
         self._presence = Presence(self._sign)
 
     def start(self) -> None:
-        """Start the threads. Main thread only, because of the signal handlers."""
+        """Start the threads. Must run in the main thread, because of the signal handlers."""
         sign_connections(incarnation_id(self._identity))
         signal.signal(signal.SIGTERM, self._on_sigterm)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -120,7 +124,7 @@ class Worker:
         _leave(EXIT_DRAINED)
 
     async def _announce(self) -> None:
-        """Write the fleet's row before claiming: the death of an unknown worker with a run could go unnoticed."""
+        """Write the worker's row before claiming. Otherwise its death with a run could go unnoticed."""
         patience = Patience()
         while not self._is_draining:
             if await asyncio.to_thread(self._presence.announce) and await asyncio.to_thread(self._is_permitted):
@@ -128,7 +132,7 @@ class Worker:
             await asyncio.sleep(patience.seconds())
 
     def _is_permitted(self) -> bool:
-        """Exit if this process must not serve; False if the database didn't answer."""
+        """Return whether this process may serve; False if the database didn't answer. Exits if it must not."""
         try:
             refusal = pooler.refusal() or features.serving_refusal("worker")
         except OperationalError:
@@ -139,12 +143,12 @@ class Worker:
         return True
 
     def _begins(self) -> None:
-        """Note that runs are driven from now on; every pulse says so, because one may be lost."""
+        """Note that runs are driven from now on. Every pulse says so, because one may be lost."""
         self._is_serving = True
         self._pulse(True)
 
     async def _keep_pulse(self) -> None:
-        """Beat from the loop that drives the runs, so that a stuck loop or stopped process has no pulse."""
+        """Send pulses from the loop that drives the runs. A stuck loop or a stopped process then has no pulse."""
         while True:
             self._pulse(self._is_serving)
             await asyncio.sleep(PULSE_SECONDS)
@@ -162,7 +166,7 @@ class Worker:
                 self._on_buried()
                 return
             if self._presence.is_drain_asked and not self._is_draining:
-                os.kill(os.getpid(), signal.SIGTERM)  # its handler is the main thread's
+                os.kill(os.getpid(), signal.SIGTERM)  # the signal handler belongs to the main thread
 
     def _say_whether_fenced(self) -> None:
         is_fenced = not self._presence.is_held and not self._presence.is_buried
@@ -181,8 +185,9 @@ class Worker:
         return members.Sign("worker", self._identity, host.slots_used, self._slots, host.busy_tools)
 
     def _on_buried(self) -> None:
-        """Stop claiming and sending after being declared dead, and end: the incarnation is used up.
-        Drives find out by their first refused write and hand in the results they hold."""
+        """Stop claiming and sending after being declared dead, and then end.
+        The incarnation can't be used again. Drivers notice by their first refused write, and hand in the results they
+        hold."""
         self._is_buried = True
         log.warning(log_messages.WORKER_BURIED, os.getpid())
         overdue = threading.Timer(BURIED_SECONDS + DRAIN_GRACE_SECONDS, _leave, [EXIT_BURIED])
@@ -192,7 +197,7 @@ class Worker:
             self._host.drain(BURIED_SECONDS)
 
     def _on_sigterm(self, *_: Any) -> None:
-        """Drain. Further signals change nothing: the supervisor's second one is SIGKILL."""
+        """Drain. Further signals have no effect. The supervisor's second one is SIGKILL."""
         if self._is_draining:
             return
         self._is_draining = True
@@ -213,7 +218,7 @@ class Worker:
 
 
 def _fence(presence: Presence) -> Callable[[], bool]:
-    """Return a function that says whether this worker must claim and send nothing for now."""
+    """Return a function that tells whether this worker must claim and send nothing for now."""
     fences = tuple(features.parts_of_all(lambda each: each.fences))
     if not fences:
         return lambda: not presence.is_held
@@ -224,18 +229,19 @@ _worker: Worker | None = None
 
 
 def start_worker(*, name: str, pulse: Callable[[bool], None]) -> None:
-    """Make this process a worker. `pulse` is called each second from the event loop, with whether it serves yet."""
+    """Make this process a worker.
+    `pulse` is called each second from the event loop, with whether the worker serves yet."""
     global _worker
     _worker = Worker(name=name, pulse=pulse)
     _worker.start()
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return uvloop's factory if the optional package is installed."""
+    """Return uvloop's factory if that optional package is installed, else None."""
     return None if uvloop is None else uvloop.new_event_loop
 
 
 def _leave(code: int) -> None:
-    """Exit from any thread: a normal exit would wait for django-q2's loop and for tools' threads."""
+    """Exit from any thread. A normal exit would wait for django-q2's loop and for tools' threads."""
     logging.shutdown()
     os._exit(code)

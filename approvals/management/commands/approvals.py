@@ -1,4 +1,4 @@
-"""`manage.py approvals list|show|decide`: what the API offers, as a named account."""
+"""`manage.py approvals list|show|decide`: use the approvals API under a named account."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""Administrators' pages under `/admin/`: remove others' second factors, link accounts to providers. Secrets aren't
-shown, and providers' tables have no page. Imports are deferred: every process loads this module."""
+"""Administrators' pages under `/admin/`: remove others' second factors, link accounts to providers.
+
+Secrets aren't shown, and the tables of providers have no page. Imports are deferred, because every process loads this
+module.
+"""
 
 from __future__ import annotations
 
@@ -28,16 +31,16 @@ ADMIN = "admin"
 
 
 def without_theirs() -> None:
-    """Unregister django-allauth's pages, which would show secrets and accept providers."""
+    """Unregister django-allauth's own pages, which would show secrets and let people add providers."""
     for model in (EmailAddress, EmailConfirmation, Authenticator, SocialAccount, SocialApp, SocialToken):
         try:
             admin.site.unregister(model)
         except NotRegistered:
-            continue  # it has no page
+            continue  # this model has no page
 
 
 class ReasonForm(forms.ModelForm):
-    """The reason alone."""
+    """A form with only a reason."""
 
     reason = forms.CharField(
         widget=forms.Textarea(attrs={"rows": 3}),
@@ -57,7 +60,7 @@ class ReasonForm(forms.ModelForm):
 
 
 class FactorAdmin(admin.ModelAdmin):
-    """List second factors, and remove all of an account with its recovery codes."""
+    """Lists second factors. An administrator can remove all factors of an account, including its recovery codes."""
 
     form = ReasonForm
     fields = ("user", "created_at", "last_used_at", "reason")
@@ -78,13 +81,13 @@ class FactorAdmin(admin.ModelAdmin):
         return bool(super().has_delete_permission(request, obj))
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False  # not without a reason
+        return False  # needs a reason, which this bulk action doesn't ask for
 
     def save_model(self, request: HttpRequest, obj: Authenticator, form: Any, change: bool) -> None:
         from durableagents.contrib.accounts import factors
 
         factors.take_away(obj.user, by=actor(request, ADMIN), reason=form.cleaned_data["reason"])
-        signed_in.end_everywhere(obj.user.pk)  # someone with the device may be signed in by it
+        signed_in.end_everywhere(obj.user.pk)  # ends sessions of somebody who has the device
 
     def response_change(self, request: HttpRequest, obj: Authenticator) -> HttpResponse:
         self.message_user(request, f"Second factors of {obj.user.get_username()} removed.")
@@ -92,7 +95,7 @@ class FactorAdmin(admin.ModelAdmin):
 
 
 class LinkForm(forms.ModelForm):
-    """An account and its identity at a provider."""
+    """The form for an account and its identity at a provider."""
 
     provider = forms.ChoiceField(label="Provider")
     uid = forms.CharField(label="Subject", max_length=191, help_text="The `sub` that they have there; no e-mail.")
@@ -115,7 +118,7 @@ class LinkForm(forms.ModelForm):
 
 
 class LinkAdmin(admin.ModelAdmin):
-    """Links are added and removed, never changed."""
+    """Admin pages of links to providers, which are added and removed but never changed."""
 
     form = LinkForm
     list_display = ("user", "provider", "uid", "date_joined", "last_login")
@@ -127,24 +130,24 @@ class LinkAdmin(admin.ModelAdmin):
 
     def delete_model(self, request: HttpRequest, obj: SocialAccount) -> None:
         super().delete_model(request, obj)
-        signed_in.end_for(obj.user_id, request)  # someone with that identity may be signed in by it
+        signed_in.end_for(obj.user_id, request)  # ends sessions of somebody who has that identity
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[SocialAccount]) -> None:
-        """End the sessions of all affected accounts."""
+        """Delete links, and end the sessions of all affected accounts."""
         people = sorted(set(queryset.values_list("user_id", flat=True)))
         super().delete_queryset(request, queryset)
         for person in people:
             signed_in.end_for(person, request)
 
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
-        """Exclude accounts of possible second persons."""
+        """Leave out accounts of possible second persons."""
         field = super().formfield_for_foreignkey(db_field, request, **kwargs)
         if field is not None and db_field.name == "user":
             field.queryset = User.objects.exclude(pk__in=protected(request.user.pk).values("pk"))
         return field
 
 
-# This app is loaded after django-allauth's.
+# This app is loaded after django-allauth's, so its pages are already registered.
 without_theirs()
 admin.site.register(Authenticator, FactorAdmin)
 admin.site.register(SocialAccount, LinkAdmin)

@@ -1,7 +1,7 @@
-"""Reauthentication before risky acts: by passkey or second factor, or by password if there is neither."""
+"""Ask for reauthentication before risky acts: by passkey or second factor, else by password."""
 
-# The session remembers the last time. If that is too old, a page asks and keeps the form, which then goes to the same
-# URL with the proof: no input is lost, and nothing is done before.
+# The session remembers the last authentication. If that is too old, a page asks for a new one and keeps the form, which
+# is then sent to the same URL together with the proof. So no input is lost, and nothing is done before.
 
 from __future__ import annotations
 
@@ -25,31 +25,34 @@ from runs.engine.gating.proof import PASSWORD as PASSWORD_SHOWN
 
 WITHIN = timedelta(minutes=10)
 PASSWORD, CODE, PASSKEY, CHALLENGE = "proof_password", "proof_code", "proof_passkey", "proof_challenge"
-# Someone at an unlocked screen must not be able to guess the password.
+# Somebody at an unlocked screen must not be able to guess the password.
 tries = throttle.Allowance("shown again", limit=5, window_seconds=300)
 _PROOFS = (PASSWORD, CODE, PASSKEY, CHALLENGE)
 _OURS = (*_PROOFS, "csrfmiddlewaretoken")
 
 
 class Again(Page):
-    """The page that asks. It has no URL of its own."""
+    """The page that asks for authentication. It has no URL of its own."""
 
     template = "accounts/again.html"
     section = "account"
 
 
 class Risky(Page):
-    """A page whose POST needs recent authentication. `risky` completes the question; empty: none. Form errors come
-    first, so that nobody enters a password for a refusal."""
+    """A page whose POST needs recent authentication.
+
+    `risky` completes the question; if it is empty, nothing is asked. Errors in the form come first, so that nobody
+    authenticates for a form that is refused anyway.
+    """
 
     risky = ""
 
     def is_asked(self, user: User) -> bool:
-        """Return whether to ask: users without the right are refused at once."""
+        """Return whether to ask for authentication. Users without the right aren't asked but refused."""
         return True
 
     def wrong(self, request: HttpRequest, **kwargs: Any) -> HttpResponse | None:
-        """Return the page of a form that is refused for anybody; None if it is valid."""
+        """Return the page for a form that is invalid whoever sends it; None if it is valid."""
         return None
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
@@ -65,7 +68,7 @@ class Risky(Page):
 
 
 def proved(request: HttpRequest, by: str) -> None:
-    """Record in the session that its user has just authenticated, and how."""
+    """Record in the session that its user has just authenticated, and by what means."""
     request.session[PROVED], request.session[PROVED_BY] = database_now().isoformat(), by
 
 
@@ -77,8 +80,10 @@ def reauthenticated(request: HttpRequest) -> bool:
 
 
 def asked_again(request: HttpRequest, what: str, keeps: bool = True) -> HttpResponse | None:
-    """Return the response that asks for authentication; None if the last is recent and the act may continue. `what`
-    completes "Confirm your identity to …"; `keeps` is False for secret input, which must not appear in a page."""
+    """Return the response that asks for authentication; None if the last one is recent, so that the act may continue.
+
+    `what` completes "Confirm your identity to …". `keeps` is False for secret input, which must not appear in a page.
+    """
     if reauthenticated(request):
         _strip(request)
         return None
@@ -87,15 +92,18 @@ def asked_again(request: HttpRequest, what: str, keeps: bool = True) -> HttpResp
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`page` is the response to a missing or wrong proof; without it the form continues, with a passkey's signature if
-    any."""
+    """The outcome of asking.
+
+    `page` is the response to a missing or wrong proof. Without it the form continues, with the signature of a passkey
+    if one was used.
+    """
 
     page: HttpResponse | None = None
     signed: Signed | None = None
 
 
 def ask_for(request: HttpRequest, what: str, *, keeps: bool = True, terms: dict[str, Any] | None = None) -> Answer:
-    """Ask, with the `terms` that a passkey would sign if more than identity."""
+    """Ask for authentication. `terms` are what a passkey signs, if that is more than the identity."""
     user = request.user
     assert isinstance(user, User)
     has_factor = factors.has_factor(user)
@@ -127,14 +135,17 @@ def ask_for(request: HttpRequest, what: str, *, keeps: bool = True, terms: dict[
 
 
 def with_retry(response: HttpResponse, refusal: DurableAgentsError | None) -> HttpResponse:
-    """Say in a refusal's response when to try again, if that may help."""
+    """Add to the response of a refusal when to try again, if trying again may help."""
     if refusal is not None and refusal.status in (429, 503):
         response["Retry-After"] = str(getattr(refusal, "wait_seconds", RETRY_AFTER_SECONDS))
     return response
 
 
 def passkey_to_show(user: User, terms: dict[str, Any]) -> dict[str, Any]:
-    """Return the context of a page that asks for a factor: if there is a device, and usable passkey options."""
+    """Return the context of a page that asks for a factor.
+
+    It says whether there is a device, and has options if passkeys are usable.
+    """
     told: dict[str, Any] = {"has_device": factors.has_device(user)}
     if passkeys.is_usable(user):
         told["passkey"] = passkeys.button_data(*passkeys.to_use(terms, user))
@@ -151,8 +162,10 @@ class WrongPassword(DurableAgentsError):
 
 
 def _check(request: HttpRequest, user: User, has_factor: bool, terms: dict[str, Any]) -> tuple[str, Signed | None]:
-    """Return how the user authenticated, and a passkey's signature. Raises WrongCode, WrongPassword, TooManyAttempts,
-    Busy, FactorUnreadable, and what `passkeys.check` raises."""
+    """Check the proof; return how the user authenticated, and a passkey's signature.
+
+    Raises WrongCode, WrongPassword, TooManyAttempts, Busy, FactorUnreadable, and what `passkeys.check` raises.
+    """
     if has_factor and request.POST.get(PASSKEY):
         signed = passkeys.check(user, request.POST.get(CHALLENGE, ""), request.POST[PASSKEY], terms)
         return passkeys.PASSKEY, signed
@@ -175,7 +188,7 @@ def _kept(request: HttpRequest) -> list[tuple[str, str]]:
 
 
 def _strip(request: HttpRequest) -> None:
-    """Remove the proof from the request: the act's form doesn't know it."""
+    """Remove the proof from the request, because the form of the act has no such fields."""
     if not any(name in request.POST for name in _PROOFS):
         return
     rest: Any = request.POST.copy()

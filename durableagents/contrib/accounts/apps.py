@@ -1,6 +1,8 @@
-"""Ways to sign in beyond a password, and pages about accounts. See README.md. django-allauth's apps come without its
-middleware, its checks of unmounted pages, and its registry of providers, which would load every provider's libraries
-into every worker."""
+"""Ways to sign in beyond a password, and pages about accounts. See README.md.
+
+django-allauth's apps are used without its middleware, without its checks of pages that aren't mounted, and without its
+registry of providers, which would load every provider's libraries into every worker.
+"""
 
 from __future__ import annotations
 
@@ -13,27 +15,29 @@ class AccountsConfig(AppConfig):
     name = "durableagents.contrib.accounts"
     label = "accounts"
     default = True
-    # Read by durableagents/grants.py. Providers come from the environment only.
+    # durableagents/grants.py reads these. Providers come from the environment only.
     read_only_tables = ("socialaccount_socialapp",)
     frozen_columns: ClassVar[dict[str, set[str]]] = {
         "durableagents_invitation": set(
             "id username email roles is_admin token_hash made_by maker made_at expires_at".split()
         )
     }
-    # Read by durableagents/urls_console.py.
+    # durableagents/urls_console.py reads these.
     console_urls = "durableagents.contrib.accounts.urls"
 
     @property
     def root_urls(self) -> list[Any]:
-        """Return what goes before the administration's own addresses (read by durableagents/urls.py): the one page that
-        changes a password, with second factor and throttling."""
+        """Return URLs that precede the administration's own (read by durableagents/urls.py).
+
+        They replace its page for changing the password by the one with second factor and throttling.
+        """
         from django.urls import path
         from django.views.generic import RedirectView
 
         return [path("admin/password_change/", RedirectView.as_view(pattern_name="password"))]
 
     def ready(self) -> None:
-        """Install this app's feature."""
+        """Register this app's feature."""
         from durableagents.contrib.accounts import protected, signed_in  # noqa: F401
         from durableagents.contrib.accounts.own_features import PAGES, feature
         from ledger.verification.accounts import held_now
@@ -46,7 +50,7 @@ class AccountsConfig(AppConfig):
 
 
 class AccountParts(AppConfig):
-    """E-mail addresses of accounts: unused by us, but the apps below refer to them."""
+    """E-mail addresses of accounts. They are unused, but the apps below refer to them."""
 
     name = "allauth.account"
     default_auto_field = "django.db.models.AutoField"

@@ -1,7 +1,6 @@
-"""A passkey's signature (an assertion, WebAuthn level 3, § 7.2) and its verification, which needs nothing but the
-record."""
+"""Signatures by passkeys (assertions, WebAuthn level 3, § 7.2), verified with nothing but the record."""
 
-# The challenge is the SHA-256 of the terms in canonical JSON (RFC 8785), with a nonce.
+# The challenge is the SHA-256 of the terms in canonical JSON (RFC 8785). The terms include a nonce.
 
 from __future__ import annotations
 
@@ -13,10 +12,10 @@ from typing import Any
 
 from runs.engine.canonical import canonical
 
-LIVES_SECONDS = 300  # of a challenge
-# ES256, Ed25519 and RS256 (COSE): what devices have, and no weaker.
+LIVES_SECONDS = 300  # bytes of a challenge
+# ES256, Ed25519 and RS256 (COSE), which devices support; weaker ones are refused.
 ALGORITHMS = (-7, -8, -257)
-# Raised by parsers of foreign bytes.
+# Exceptions of the parsers for foreign bytes.
 UNREADABLE = (
     ValueError,
     KeyError,
@@ -31,12 +30,12 @@ UNREADABLE = (
 
 
 def about(terms: dict[str, Any]) -> dict[str, Any]:
-    """Return terms without nonce and time."""
+    """Return the terms without nonce and time."""
     return {name: value for name, value in terms.items() if name not in ("nonce", "at")}
 
 
 def challenge_of(terms: dict[str, Any]) -> bytes:
-    """Return the challenge for the device. Raises ValueError for terms that JSON can't carry."""
+    """Return the challenge for the device. Raises ValueError for terms that can't be written as JSON."""
     return hashlib.sha256(canonical(terms)).digest()
 
 
@@ -52,7 +51,10 @@ def text_of(data: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """An assertion with all that verifies it. `public_key` is in COSE form, `credential` the passkey's id."""
+    """An assertion with everything needed to verify it.
+
+    `public_key` is in COSE form, `credential` is the passkey's id.
+    """
 
     terms: dict[str, Any]
     rp_id: str
@@ -69,7 +71,7 @@ class Signed:
 
     @property
     def digest(self) -> str:
-        """Return the digest of all of it, as the decision's event names it."""
+        """Return the digest of the whole assertion, which the decision's event contains."""
         told = {
             "terms": self.terms,
             "rp_id": self.rp_id,
@@ -84,12 +86,12 @@ class Signed:
 
     @property
     def counter(self) -> int:
-        """Return the device's signature counter; 0 if it doesn't count."""
+        """Return the device's signature counter; 0 if the device doesn't count."""
         return int.from_bytes(self.authenticator_data[33:37], "big")
 
     def problem(self) -> str:
-        """Return why it is invalid; empty if valid."""
-        from cryptography.exceptions import InvalidSignature  # not installed in every worker
+        """Return why the assertion is invalid; empty if it is valid."""
+        from cryptography.exceptions import InvalidSignature  # Imported here because not every worker has it installed.
         from fido2 import cbor
         from fido2.cose import CoseKey
         from fido2.webauthn import AuthenticatorData, CollectedClientData
@@ -110,7 +112,7 @@ class Signed:
 
 
 def _lacking(client: Any, device: Any, signed: Signed) -> str:
-    """Return what is wrong before the signature check."""
+    """Return what is wrong before the signature is checked."""
     if client.type != "webauthn.get":
         return "it is no assertion"
     if client.challenge != signed.challenge:

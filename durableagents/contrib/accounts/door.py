@@ -1,5 +1,8 @@
-"""Between the first proof and the second factor. There is no session before all required factors: meanwhile the browser
-keeps the pending user for ten minutes, and every page treats it as anonymous."""
+"""The steps between the first proof and the second factor.
+
+No session begins before all required factors were given. Meanwhile the browser keeps the pending user for ten minutes,
+and every page treats it as anonymous.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ SSO = "session+sso"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A user whose first proof was valid. `sealed` is the factor they are setting up."""
+    """A user whose first proof was valid. `sealed` is the encrypted factor that they are setting up."""
 
     user: User
     strength: str
@@ -32,13 +35,13 @@ class Caller:
     sealed: str = ""
 
     def acting(self, request: HttpRequest) -> Actor:
-        """Return the actor of records before sign-in."""
+        """Return the actor for records made before sign-in."""
         address = request.META.get("REMOTE_ADDR", "")
         return Actor("user", self.user.get_username(), auth=self.strength, address=address, person=self.user.pk)
 
 
 def ask(request: HttpRequest, user: User, strength: str, next_: str) -> str | None:
-    """Return the page that asks for the account's second factor, or sets up one that its role needs; None: neither."""
+    """Return the page that asks for a second factor, or sets one up if the role needs it; None if neither applies."""
     where = "sign_in_code" if factors.has_factor(user) else "sign_in_factor" if needs_factor(user) else ""
     if not where:
         return None
@@ -49,7 +52,7 @@ def ask(request: HttpRequest, user: User, strength: str, next_: str) -> str | No
 
 
 def caller(request: HttpRequest) -> Caller | None:
-    """Return the pending user; None if too old, closed, or with a changed password."""
+    """Return the pending user; None if the proof is too old, the account is closed or its password was changed."""
     kept = request.session.get(_AT_THE_DOOR)
     if not isinstance(kept, dict) or not 0 <= time.time() - kept["at"] <= WAITS_SECONDS:
         return None
@@ -60,7 +63,7 @@ def caller(request: HttpRequest) -> Caller | None:
 
 
 def keep_draft(request: HttpRequest, sealed: str) -> None:
-    """Keep the secret shown for set-up until it is complete."""
+    """Keep the secret shown for set-up until the set-up is complete."""
     request.session[_AT_THE_DOOR] = {**request.session[_AT_THE_DOOR], "sealed": sealed}
 
 
@@ -71,7 +74,7 @@ def let_in(request: HttpRequest, user: User, *, strength: str) -> None:
 
 
 def grown(request: HttpRequest, kind: str) -> None:
-    """Raise the session's strength after a second factor, under a new key."""
+    """Raise the session's strength after a second factor was set up, and give it a new key."""
     shrunk(request)
     request.session[STRENGTH] += f"+{kind}"
     request.session[HAS_FACTOR] = True
@@ -79,6 +82,6 @@ def grown(request: HttpRequest, kind: str) -> None:
 
 
 def shrunk(request: HttpRequest) -> None:
-    """Lower the session's strength after a factor's removal; if one is required, the session becomes invalid."""
+    """Lower the session's strength after a factor was removed. If a factor is required, the session becomes invalid."""
     request.session[STRENGTH] = SSO if "+sso" in str(request.session.get(STRENGTH, "")) else SESSION
     request.session[HAS_FACTOR] = False

@@ -1,8 +1,8 @@
 """Second factors: TOTP codes (RFC 6238) and ten one-time recovery codes. Passkeys are in passkeys.py."""
 
 # django-allauth provides the table and the recovery codes, cryptography the arithmetic of TOTP. The last used step is
-# stored with the factor and advanced in one statement: allauth remembers a used code for 30 of the 90 seconds in which
-# it is valid.
+# stored with the factor and advanced in one statement, because allauth remembers a used code for only 30 of the 90
+# seconds in which it is valid.
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from ledger.append import justified
 from ledger.errors import DurableAgentsError
 
 STEP_SECONDS, AROUND, DIGITS, RECOVERY_DIGITS = 30, 1, 6, 8
-# The caller knows the password. Three of a million codes are valid at any time; of recovery codes, ten of a hundred
-# million. They are counted apart: guessing device codes must not block recovery.
+# Somebody who tries codes knows the password. At any time, three of a million codes are valid, and ten recovery codes
+# of a hundred million. The two are counted separately, so that guessing device codes doesn't block recovery.
 tries = throttle.Allowance("second factor", limit=5, window_seconds=900)
 recovery_tries = throttle.Allowance("recovery code", limit=5, window_seconds=900)
 _USE = """
@@ -34,11 +34,11 @@ _USE = """
     SET data = jsonb_set(data, '{used_step}', to_jsonb(%(step)s::bigint)), last_used_at = clock_timestamp()
     WHERE id = %(id)s AND coalesce((data ->> 'used_step')::bigint, 0) < %(step)s"""
 TOTP, RECOVERY_CODE = "totp", "recovery_code"
-_FACTORS = (Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN)  # recovery codes replace one
+_FACTORS = (Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN)  # a recovery code can be used instead
 
 
 class WrongCode(DurableAgentsError):
-    """The code is invalid. Nothing was changed."""
+    """The code is wrong. Nothing was changed."""
 
     status, code, title = 422, "wrong-code", "Wrong code"
 
@@ -49,7 +49,7 @@ class WrongCode(DurableAgentsError):
 
 
 class NoCode(WrongCode):
-    """The input can't be a device's code, so it doesn't count as a guess."""
+    """The input can't be a code of a device, so it doesn't count as a guess."""
 
     told = "Enter the six-digit code from your app."
 
@@ -61,7 +61,7 @@ class NoCodeOfEither(NoCode):
 
 
 class FactorExists(DurableAgentsError):
-    """The account has a second factor already."""
+    """The account already has a second factor."""
 
     status, code, title = 409, "second-factor-exists", "Second factor exists"
 
@@ -80,20 +80,20 @@ class NoFactor(DurableAgentsError):
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A factor being set up. `secret` is for the device, `sealed` for the session."""
+    """A factor that is being set up. `secret` is for the device; `sealed` is the encrypted form for the session."""
 
     secret: str
     sealed: str
-    picture: str  # an SVG data: URL
+    picture: str  # the QR code, as a data: URL with an SVG
 
     @property
     def spelt(self) -> str:
-        """Return the secret in groups, for typing."""
+        """Return the secret in groups of letters, for typing."""
         return " ".join(self.secret[at : at + 4] for at in range(0, len(self.secret), 4))
 
 
 def draft(user: User, sealed: str = "") -> Draft:
-    """Return a new secret, or the session's earlier one. Raises FactorUnreadable."""
+    """Return a new secret, or the one that the session already has. Raises FactorUnreadable."""
     adapter = Adapter()
     with sealed_for(user):
         secret = adapter.decrypt(sealed) if sealed else base64.b32encode(secrets.token_bytes(20)).decode()
@@ -113,7 +113,7 @@ def has_device(user: User) -> bool:
 
 
 def of_account(user: User) -> tuple[Authenticator | None, int]:
-    """Return the device and the number of recovery codes left. Raises FactorUnreadable."""
+    """Return the account's device and how many recovery codes are left. Raises FactorUnreadable."""
     found = {one.type: one for one in Authenticator.objects.filter(user_id=user.pk)}
     codes = found.get(Authenticator.Type.RECOVERY_CODES)
     if codes is None:
@@ -123,8 +123,10 @@ def of_account(user: User) -> tuple[Authenticator | None, int]:
 
 
 def set_up(user: User, sealed: str, code: str, *, by: Actor) -> list[str]:
-    """Set up the device that gave this code; return the recovery codes, readable only now. Raises NoCode (which counts
-    as no try), WrongCode, FactorExists, FactorUnreadable, TooManyAttempts."""
+    """Set up the device that gave this code; return the recovery codes, which can't be read again.
+
+    Raises NoCode (which doesn't count as an attempt), WrongCode, FactorExists, FactorUnreadable, TooManyAttempts.
+    """
     code = _plain(code)
     if not (code.isascii() and code.isdecimal() and len(code) == DIGITS):
         raise NoCode
@@ -141,8 +143,8 @@ def set_up(user: User, sealed: str, code: str, *, by: Actor) -> list[str]:
                 codes = new_codes(user)
         except IntegrityError:
             raise FactorExists from None
-    # Earlier guesses were about replaced secrets. An account with a factor gets no further than FactorExists, so nobody
-    # can clear its tries.
+    # Earlier guesses were about secrets that were replaced. For an account with a factor, FactorExists was raised
+    # above, so nobody can clear its attempts.
     throttle.clear(tries, str(user.pk))
     throttle.clear(recovery_tries, str(user.pk))
     return codes
@@ -157,7 +159,10 @@ def renew_codes(user: User, *, by: Actor) -> list[str]:
 
 
 def take_away(user: User, *, by: Actor, reason: str = "") -> None:
-    """Remove an account's second factors and codes; another's with a reason. Raises NoFactor, JustificationRequired."""
+    """Remove all second factors and codes of an account. Raises NoFactor, JustificationRequired.
+
+    For another person's account a reason is required.
+    """
     if by.person != user.pk or reason:
         reason = justified("Taking a second factor away", reason)
     with acting(by, reason):
@@ -166,7 +171,7 @@ def take_away(user: User, *, by: Actor, reason: str = "") -> None:
 
 
 def take_device_away(user: User, *, by: Actor) -> None:
-    """Remove one's own authenticator app; passkeys stay. Raises NoFactor."""
+    """Remove one's own authenticator app, but keep the passkeys. Raises NoFactor."""
     with acting(by):
         if not Authenticator.objects.filter(user_id=user.pk, type=Authenticator.Type.TOTP).delete()[0]:
             raise NoFactor
@@ -174,14 +179,17 @@ def take_device_away(user: User, *, by: Actor) -> None:
 
 
 def drop_codes_without_factor(user: User) -> None:
-    """Delete recovery codes of an account without factors. Called in the act's transaction."""
+    """Delete the recovery codes of an account without factors. Called in the transaction of the act."""
     if not has_factor(user):
         Authenticator.objects.filter(user_id=user.pk, type=Authenticator.Type.RECOVERY_CODES).delete()
 
 
 def check(user: User, code: str, *, by: Actor) -> str:
-    """Use a code and return its kind. Raises NoCodeOfEither (not counted as a try), WrongCode, TooManyAttempts (before
-    the code is compared), FactorUnreadable."""
+    """Use a code, and return its kind.
+
+    Raises NoCodeOfEither (not counted as an attempt), WrongCode, TooManyAttempts (before the code is compared),
+    FactorUnreadable.
+    """
     code = _plain(code)
     if not (code.isascii() and code.isdecimal() and len(code) in (DIGITS, RECOVERY_DIGITS)):
         raise NoCodeOfEither
@@ -210,7 +218,7 @@ def _use_totp(user: User, code: str) -> bool:
     if step is None:
         return False
     with connection.cursor() as cursor:
-        # Of concurrent uses of a code, one advances the step.
+        # If a code is used twice at the same time, only one use advances the step.
         cursor.execute(_USE, {"id": factor.pk, "step": step})
         return cursor.rowcount == 1
 
@@ -223,11 +231,11 @@ def _use_recovery_code(user: User, code: str, by: Actor) -> bool:
         try:
             return bool(_readable(codes).validate_code(code))
         except Authenticator.DoesNotExist:
-            return False  # removed meanwhile
+            return False  # the factor was removed meanwhile
 
 
 def _readable(row: Authenticator) -> Any:
-    """Return a row's recovery codes for django-allauth, which doesn't validate them. Raises FactorUnreadable."""
+    """Return a row's recovery codes for django-allauth, which itself doesn't validate them. Raises FactorUnreadable."""
     data = data_of(row)
     counted(data, "used_mask")
     if "seed" not in data or "migrated_codes" in data:
@@ -236,7 +244,7 @@ def _readable(row: Authenticator) -> Any:
 
 
 def _step_of(secret: str, code: str) -> int | None:
-    """Return the step of a code, at most one off the clock's; None if invalid."""
+    """Return the time step that a code belongs to, at most one off the current step; None if invalid."""
     from cryptography.hazmat.primitives.hashes import SHA1
     from cryptography.hazmat.primitives.twofactor.hotp import HOTP
 
@@ -249,12 +257,12 @@ def _step_of(secret: str, code: str) -> int | None:
 
 
 def now_seconds() -> float:
-    """Return this host's time, which devices use too."""
+    """Return this host's time. Devices also use their own clock."""
     return time.time()
 
 
 def new_codes(user: User) -> list[str]:
-    """Replace the recovery codes. Called in the act's transaction, inside `of`."""
+    """Replace the recovery codes. Called in the transaction of the act, inside `of`."""
     Authenticator.objects.filter(user_id=user.pk, type=Authenticator.Type.RECOVERY_CODES).delete()
     codes = Authenticator(type=Authenticator.Type.RECOVERY_CODES).wrap()
     return list(codes.activate(user).generate_codes())

@@ -1,5 +1,8 @@
-"""The first administrator, by a link that only a shell on the machine prints: nobody else may take the console first.
-It works once, for a day, until there is any administrator."""
+"""Create the first administrator through a link.
+
+Only a shell on the machine prints the link, so that nobody else can take over the console first. It works once, for a
+day, while there is no administrator.
+"""
 
 from __future__ import annotations
 
@@ -38,16 +41,16 @@ class AlreadySetUp(DurableAgentsError):
 
 
 def is_open() -> bool:
-    """Return whether there is no active administrator."""
+    """Return whether there is no active administrator yet."""
     return not User.objects.filter(is_superuser=True, is_active=True).exists()
 
 
 def new_link(by: Actor) -> str:
-    """Return a new link for the first administrator; earlier ones end. Raises AlreadySetUp."""
+    """Return a new link for the first administrator; earlier links end. Raises AlreadySetUp."""
     token = links.token()
     link = links.address(
         "setup_claim", token
-    )  # loads all URLs, which takes seconds on a busy machine, so before the transaction
+    )  # This loads all URLs, which takes seconds on a busy machine, so it comes before the transaction.
     _keep(token, by)
     return link
 
@@ -64,7 +67,7 @@ def _keep(token: str, by: Actor) -> None:
 
 
 def greeting(environment: Any) -> str:
-    """Return how the first administrator gets in, for `manage.py up`."""
+    """Return how to create the first administrator, as text that `manage.py up` prints."""
     if is_open():
         link = new_link(command_actor())
         return f"set-up   {link}   works once, for a day; `manage.py setup_link` makes another"
@@ -78,9 +81,12 @@ def check(token: str) -> None:
 
 
 def claim(token: str, *, name: str, email: str, password: str, address: str) -> User:
-    """Create the first administrator; one wins. Raises UnknownLink, EndedLink, NameTaken, ValidationError, Busy."""
+    """Create the first administrator. Of concurrent requests one succeeds.
+
+    Raises UnknownLink, EndedLink, NameTaken, ValidationError, Busy.
+    """
     check(token)
-    kept = hashed(password)  # a quarter of a second, so before the lock
+    kept = hashed(password)  # takes a quarter of a second, so it comes before the lock
     try:
         return _make(token, name, email, kept, address)
     except IntegrityError as error:

@@ -1,8 +1,10 @@
-"""Invitations: an administrator sets name, address and roles; the invited person follows a link and chooses the
-password."""
+"""Invitations to create an account.
 
-# Only the link has the token. Each change is an act on record; triggers record the account and its roles as created by
-# the invited person by link.
+An administrator sets name, address and roles; the invited person opens a link and chooses the password.
+"""
+
+# Only the link contains the token. Each change is recorded as an act. Triggers record the account and its roles as
+# created by the invited person through the link.
 
 from __future__ import annotations
 
@@ -51,8 +53,10 @@ class NotOpen(DurableAgentsError):
 def invite(
     *, name: str, email: str, roles: Collection[str], is_admin: bool, by: Actor, justification: str, days: int = DAYS
 ) -> tuple[Invitation, str]:
-    """Create an invitation and return it with its link, which can't be read again. Replaces an open one of the same
-    name. Raises InvalidInput, NameTaken, JustificationRequired, AlreadyInvited."""
+    """Create an invitation and return it with its link, which can't be read again.
+
+    Replaces an open invitation of the same name. Raises InvalidInput, NameTaken, JustificationRequired, AlreadyInvited.
+    """
     reason = justified("An invitation", justification)
     name, email = _checked(name, email, roles, is_admin, days)
     token = links.token()
@@ -131,12 +135,15 @@ def _end(row: Invitation, by: Actor, reason: str) -> None:
 
 
 def find(token: str) -> Invitation:
-    """Return the open invitation of a link. Raises UnknownLink, EndedLink."""
+    """Return the open invitation that a link belongs to. Raises UnknownLink, EndedLink."""
     return _usable(Invitation.objects.filter(token_hash=digest(token)).first())
 
 
 def accept(token: str, *, password: str, address: str) -> User:
-    """Create the invited account with its roles; one request wins. Raises UnknownLink, EndedLink, NameTaken, Busy."""
+    """Create the invited account with its roles. Of concurrent requests one succeeds.
+
+    Raises UnknownLink, EndedLink, NameTaken, Busy.
+    """
     find(token)
     kept = hashed(password)
     try:
@@ -166,13 +173,13 @@ def accept(token: str, *, password: str, address: str) -> User:
 
 
 def roles_of(row: Invitation) -> list[str] | None:
-    """Return the roles that an invitation gives; None if its row is malformed, so that it gives nothing."""
+    """Return the roles that an invitation gives; None if its row is malformed, in which case it gives nothing."""
     roles: Any = row.roles
     return roles if isinstance(roles, list) and all(isinstance(role, str) for role in roles) else None
 
 
 def gives(row: Invitation) -> bool:
-    """Return whether it gives what needs two people under the two-person rule for roles."""
+    """Return whether the invitation gives roles that need two people under the two-person rule."""
     return bool(row.roles or row.is_admin)
 
 

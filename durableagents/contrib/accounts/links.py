@@ -1,5 +1,8 @@
-"""One-time links and their refusals. A token is 256 random bits and stored as digest, so it can't be guessed or read
-from the database. Without the right token every link is the same unknown one."""
+"""One-time links and their refusals.
+
+A token is 256 random bits and is stored as a digest, so it can't be guessed or read from the database. Without the
+right token, every link gets the same answer as an unknown one.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from ledger.errors import DurableAgentsError
 
 
 class UnknownLink(DurableAgentsError):
-    """The link is invalid; nothing else is disclosed."""
+    """The link is invalid. The error reveals nothing else."""
 
     status, code, title = 404, "unknown-link", "This link leads nowhere"
 
@@ -21,7 +24,7 @@ class UnknownLink(DurableAgentsError):
 
 
 class EndedLink(DurableAgentsError):
-    """The link was valid before. `why` completes `This link …`."""
+    """The link is no longer valid. `why` completes `This link …`."""
 
     status, code, title = 410, "ended-link", "This link has ended"
 
@@ -34,5 +37,5 @@ def token() -> str:
 
 
 def address(view: str, *parts: str) -> str:
-    """Return a link under the configured base URL, whatever the request claims."""
+    """Return a link under the configured base URL, whatever host the request names."""
     return settings.DURABLEAGENTS.base_url + reverse(view, args=parts)

@@ -1,5 +1,8 @@
-"""Mail for invitations and password resets, sent by one thread after the response. The mail server's timing must not
-reveal whether there was a recipient. Failures are logged without the content."""
+"""Mail for invitations and password resets, sent by one thread after the response.
+
+The time a response takes must not reveal whether there was a recipient. Failures are logged without the content of the
+mail.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ _courier = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mail")
 
 
 def later(job: Callable[[], None]) -> Future[None]:
-    """Run a job after earlier ones, with its own database connection. Raises Busy if too many wait."""
+    """Run a job after those before it, with its own database connection. Raises Busy if too many jobs wait."""
     if not _room.acquire(blocking=False):
         raise Busy("Too much mail is waiting to be sent")
 
@@ -30,7 +33,7 @@ def later(job: Callable[[], None]) -> Future[None]:
         try:
             job()
         except Exception:
-            # Nobody reads this thread's result, so the log has to tell.
+            # Nobody reads this thread's result, so failures are logged here.
             log.exception("mail was not sent")
             raise
         finally:
@@ -41,7 +44,7 @@ def later(job: Callable[[], None]) -> Future[None]:
 
 
 def send(to: str, subject: str, body: str) -> None:
-    """Send one mail now; a failure is logged."""
+    """Send one mail now. A failure is logged."""
     outcome = mail.send(to, subject, body)
     if outcome.state != "sent":
         log.error("mail to %s was not sent: %s", to, outcome.why)

@@ -1,4 +1,4 @@
-"""Rows of invitations, the set-up link, and sessions of accounts."""
+"""Models of invitations, the set-up link, and sessions of accounts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ledger.models import Json
 
 
 class SetupLink(models.Model):
-    """The link for the first administrator, as digest. A newer one replaces it."""
+    """The link for the first administrator, as a digest. A newer link replaces it."""
 
     id = models.SmallIntegerField(primary_key=True)
     token_hash = models.BinaryField(max_length=32)
@@ -34,7 +34,7 @@ class Invitation(models.Model):
     is_admin = models.BooleanField()
     token_hash = models.BinaryField(max_length=32, unique=True)
     made_by = models.TextField()
-    maker = models.BigIntegerField()  # the account's id: it may be deleted later
+    maker = models.BigIntegerField()  # an id instead of a foreign key, because the account may be deleted later
     made_at = models.DateTimeField()
     expires_at = models.DateTimeField()
     revoked_at = models.DateTimeField(null=True)
@@ -57,14 +57,14 @@ class Invitation(models.Model):
 
 
 class SignedIn(models.Model):
-    """A session of an account, by the digest of its key: sessions themselves are signed and can't be searched."""
+    """A session of an account, by the digest of its key. Sessions themselves are signed and can't be searched."""
 
     key = models.BinaryField(max_length=32, primary_key=True)
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="signed_in")
     since = models.DateTimeField()
     address = models.TextField()
     browser = models.TextField()
-    # Digest of Django's session hash: a new password changes it, and the session is over.
+    # The digest of Django's session hash. A new password changes that hash, which ends the session.
     auth_hash = models.BinaryField(max_length=32)
 
     class Meta:

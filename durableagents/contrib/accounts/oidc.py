@@ -1,8 +1,12 @@
-"""OpenID Connect: authorization code flow with PKCE. Imported only when used: workers don't need the libraries."""
+"""Sign-in by OpenID Connect: the authorization code flow with PKCE.
 
-# django-allauth's view and adapter provide discovery, one-time state, PKCE and the code exchange. Added here: the
-# nonce, the token's signature under the issuer's published keys with named algorithms, and that the issuer is the
-# configured one, not what its document claims. Its part ends before it would look for an account (provider_links.py).
+Imported only when used, because workers don't need the libraries.
+"""
+
+# django-allauth's view and adapter provide discovery, one-time state, PKCE and the exchange of the code. This module
+# adds the nonce, checks the token's signature by the issuer's published keys with named algorithms, and checks that the
+# issuer is the configured one, not the one its document claims. allauth's part ends before it would look for an account
+# (provider_links.py).
 
 from __future__ import annotations
 
@@ -30,7 +34,7 @@ from django.urls import reverse
 from durableagents.providers import OidcProvider
 from ledger.errors import DurableAgentsError
 
-# No shared-secret algorithms: a public key must never verify as one.
+# Algorithms with a shared secret are excluded, so that a public key is never used as a shared secret.
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 LEEWAY_SECONDS = 60
 MAX_SUBJECT_LENGTH = 191
@@ -48,7 +52,7 @@ class ProviderTrouble(DurableAgentsError):
 
 
 class NotBelieved(DurableAgentsError):
-    """The provider's answer is refused. Nobody is signed in."""
+    """The provider's answer was refused. Nobody is signed in."""
 
     status, code, title = 403, "sign-in-refused", "Not signed in"
 
@@ -65,8 +69,10 @@ def begin(request: HttpRequest, provider: OidcProvider, *, next_: str, linking: 
 
 
 def finish(request: HttpRequest, provider: OidcProvider) -> tuple[dict[str, Any], str, int | None]:
-    """Verify the browser's answer, once; return its claims, where to continue, and the account to link, if any. Raises
-    NotBelieved, ProviderTrouble."""
+    """Verify the browser's answer; it can be used once. Raises NotBelieved, ProviderTrouble.
+
+    Returns the claims, where to continue, and the account to link, if any.
+    """
     adapter = _Adapter(request, provider)
     with _asking(request, provider):
         OAuth2CallbackView.adapter_view(adapter)(request)
@@ -76,7 +82,7 @@ def finish(request: HttpRequest, provider: OidcProvider) -> tuple[dict[str, Any]
 
 @contextmanager
 def _asking(request: HttpRequest, provider: OidcProvider) -> Iterator[None]:
-    """Tell of a provider's failure. Raises ProviderTrouble."""
+    """Report a provider's failure as ProviderTrouble."""
     with request_context(request):
         try:
             yield
@@ -85,7 +91,10 @@ def _asking(request: HttpRequest, provider: OidcProvider) -> Iterator[None]:
 
 
 def believed(provider: OidcProvider, token: Any, keys: Any, nonce: str) -> dict[str, Any]:
-    """Return an ID token's claims, valid for this sign-in (OpenID Connect Core 1.0, 3.1.3.7). Raises NotBelieved."""
+    """Return the claims of an ID token if it is valid for this sign-in (OpenID Connect Core 1.0, 3.1.3.7).
+
+    Raises NotBelieved.
+    """
     if not isinstance(token, str):
         raise NotBelieved(provider, "it sent no ID token")
     try:
@@ -113,7 +122,7 @@ def believed(provider: OidcProvider, token: Any, keys: Any, nonce: str) -> dict[
 
 
 def _key(header: dict[str, Any], keys: Any) -> Any:
-    """Return the published key that the token names; if it names none, the only one."""
+    """Return the published key that the token names; if it names none, the only published key."""
     if header.get("alg") not in ALGORITHMS:
         raise ValueError("its algorithm is none that is taken")
     named = [one for one in jwt.PyJWKSet.from_dict(keys).keys if one.public_key_use in (None, "sig")]
@@ -129,7 +138,7 @@ def _words(error: Exception) -> str:
 
 
 def _cause(error: Exception) -> str:
-    """Return the cause without URLs and answers, which aren't for strangers."""
+    """Return the cause of a failure without URLs and answers, which strangers must not see."""
     if isinstance(error, requests.Timeout):
         return "it does not answer in time"
     if isinstance(error, requests.ConnectionError):
@@ -140,12 +149,15 @@ def _cause(error: Exception) -> str:
 
 
 class Wire(DefaultSocialAccountAdapter):  # type: ignore[misc]
-    """HTTP to providers: with timeouts, without redirects, of bounded size. Providers come from the environment."""
+    """Sends HTTP requests to providers: with timeouts, without redirects, of bounded size.
+
+    Providers come from the environment.
+    """
 
     def on_authentication_error(
         self, request: HttpRequest, provider: Any, error: Any = None, exception: Any = None, extra_context: Any = None
     ) -> None:
-        """Replace django-allauth's page. Raises NotBelieved, ProviderTrouble."""
+        """Raise our own error instead of showing django-allauth's page. Raises NotBelieved, ProviderTrouble."""
         if isinstance(exception, OAuth2Error):
             raise NotBelieved(provider.of, "it did not take the code that you came with") from exception
         if exception is not None:
@@ -171,12 +183,12 @@ class _Session(requests.Session):
 
 class _Login(SocialLogin):  # type: ignore[misc]
     def lookup(self) -> None:
-        """End django-allauth's part: it would find accounts by a provider's name, and write to them."""
+        """End django-allauth's part here. It would find accounts by a provider's name, and write to them."""
         raise ImmediateHttpResponse(HttpResponse())
 
 
 class _Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
-    """django-allauth's adapter for a provider of the environment."""
+    """django-allauth's adapter for a provider that the environment configures."""
 
     claims: dict[str, Any]
 
@@ -188,7 +200,7 @@ class _Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
         return _Provider(self.request, self._of)
 
     def get_access_token_data(self, request: HttpRequest, app: Any, client: Any, pkce_code_verifier: Any = None) -> Any:
-        """Exchange the code and verify the ID token that comes for it. Raises NotBelieved."""
+        """Exchange the code, and verify the ID token in the answer. Raises NotBelieved."""
         token = super().get_access_token_data(request, app, client, pkce_code_verifier)
         with _Session() as session:
             keys = session.get(self.openid_config["jwks_uri"]).json()
@@ -196,14 +208,17 @@ class _Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
         return token
 
     def parse_token(self, data: Any) -> SocialToken:
-        return SocialToken()  # nothing is asked with it
+        return SocialToken()  # the access token isn't used
 
     def complete_login(self, request: HttpRequest, app: Any, token: Any, **kwargs: Any) -> _Login:
         return self.login
 
     @property
     def openid_config(self) -> dict[str, Any]:
-        """Return the issuer's document. Raises ValueError if it is another's, or has no https for codes and secrets."""
+        """Return the issuer's document.
+
+        Raises ValueError if it belongs to another issuer, or has addresses without https for codes and secrets.
+        """
         found: dict[str, Any] = super().openid_config
         if found.get("issuer") != self._of.issuer:
             raise ValueError("it calls itself another issuer")
@@ -214,7 +229,7 @@ class _Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
         return found
 
     def get_callback_url(self, request: HttpRequest, app: SocialApp) -> str:
-        """Return the callback under the configured base URL, whatever the request claims."""
+        """Return the callback under the configured base URL, whatever host the request names."""
         return settings.DURABLEAGENTS.base_url + reverse("sso_callback", args=[self._of.id])
 
 
@@ -240,7 +255,10 @@ class _Provider(OpenIDConnectProvider):  # type: ignore[misc]
         return _Adapter(request, self.of)
 
     def get_pkce_params(self) -> dict[str, Any]:
-        """Return what goes with the request: the nonce follows from the secret that django-allauth keeps for PKCE."""
+        """Return the parameters that are sent with the request.
+
+        The nonce is derived from the secret that django-allauth keeps for PKCE.
+        """
         made = super().get_pkce_params()
         return {**made, "nonce": _nonce(made["code_verifier"])}
 

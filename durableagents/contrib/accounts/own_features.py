@@ -1,4 +1,4 @@
-"""The feature of this app. Pages and libraries are imported when they are used: workers don't load them."""
+"""The feature of this app. Pages and libraries are imported only when used, so workers don't load them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAGES = (
 
 
 def sign_in_panel(request: HttpRequest) -> tuple[str, dict[str, Any]]:
-    """Return the other ways to sign in."""
+    """Return the further ways to sign in, for the sign-in page."""
     return "accounts/ways.html", {
         "next": next_of(request),
         "providers": settings.DURABLEAGENTS.oidc,
@@ -32,7 +32,7 @@ def sign_in_panel(request: HttpRequest) -> tuple[str, dict[str, Any]]:
 
 
 def greeting(environment: Any) -> str:
-    """Return how the first administrator gets in."""
+    """Return how to create the first administrator, as text."""
     from durableagents.contrib.accounts import first_admin
     from runs.management.shell import command_actor
 

@@ -1,7 +1,10 @@
-"""Passkeys as second factors: set up, rename, remove and use. A device verifies its holder each time (finger, face,
-PIN), so a passkey is a complete sign-in."""
+"""Passkeys as second factors: set up, rename, remove and use.
 
-# The rows are django-allauth's, each encrypted for its account, so a public key forged in the database opens nothing.
+A device verifies its holder each time (finger, face, PIN), so a passkey alone is a complete sign-in.
+"""
+
+# The rows are django-allauth's. Each is encrypted for its account, so a forged public key in the database gives no
+# access.
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ from ledger.web.text_safety import is_hidden
 
 PASSKEY = "passkey"
 MOST, MAX_NAME = 20, 60
-# A counting device never repeats a value: one that does was copied. Most passkeys don't count.
+# A device that counts never repeats a value, so a repeated value means that it was copied. Most passkeys don't count.
 _USE = """
     UPDATE mfa_authenticator
     SET data = jsonb_set(data, '{sign_count}', to_jsonb(%(count)s::bigint)), last_used_at = clock_timestamp()
@@ -37,7 +40,7 @@ SIGN_IN, AGAIN, MAKE = "a sign-in", "showing once more who one is", "a new passk
 
 
 class TooManyPasskeys(DurableAgentsError):
-    """The account has as many passkeys as it may have."""
+    """The account has the maximum number of passkeys."""
 
     status, code, title = 409, "too-many-passkeys", "Too many passkeys"
 
@@ -47,7 +50,10 @@ class TooManyPasskeys(DurableAgentsError):
 
 @dataclass(frozen=True, slots=True)
 class Passkey:
-    """A passkey of an account. `credential` and `public_key` are empty if unreadable: then it can only be removed."""
+    """A passkey of an account.
+
+    `credential` and `public_key` are empty if its row is unreadable; then it can only be removed.
+    """
 
     pk: int
     name: str
@@ -59,7 +65,7 @@ class Passkey:
 
 
 def things(what: str, person: int | None = None) -> dict[str, Any]:
-    """Return a challenge's purpose other than a decision."""
+    """Return the terms of a challenge that serves another purpose than a decision."""
     return {"v": 1, "what": what, "person": person}
 
 
@@ -86,7 +92,7 @@ def _read(row: Authenticator) -> Passkey:
 
 
 def to_make(user: User) -> tuple[Challenge, dict[str, Any]]:
-    """Return a challenge and the browser's `create` options. Raises PasskeysUnavailable, TooManyPasskeys."""
+    """Return a challenge and the options of the browser's `create`. Raises PasskeysUnavailable, TooManyPasskeys."""
     where, known = webauthn.site(), of_account(user)
     if len(known) >= MOST:
         raise TooManyPasskeys
@@ -109,8 +115,11 @@ def to_make(user: User) -> tuple[Challenge, dict[str, Any]]:
 
 
 def set_up(user: User, token: str, answer: str, name: str, *, by: Actor) -> list[str]:
-    """Save a new passkey; return recovery codes, readable only now, if it is the first second factor. Raises
-    PasskeysUnavailable, PasskeyTooLate, WrongPasskey, TooManyPasskeys, InvalidInput."""
+    """Save a new passkey.
+
+    Returns recovery codes, which can't be read again, if it is the first second factor. Raises PasskeysUnavailable,
+    PasskeyTooLate, WrongPasskey, TooManyPasskeys, InvalidInput.
+    """
     where, name = webauthn.site(), _name(name)
     given = webauthn.answer_in(answer)
     terms = webauthn.take(token, things(MAKE, user.pk))
@@ -145,7 +154,7 @@ def rename(user: User, pk: int, name: str, *, by: Actor) -> None:
 
 
 def take_away(user: User, pk: int, *, by: Actor) -> None:
-    """Remove a passkey, and with the last factor the recovery codes. Raises NotFound."""
+    """Remove a passkey, and the recovery codes if it was the last factor. Raises NotFound."""
     with acting(by):
         _own(user, pk).delete()
         factors.drop_codes_without_factor(user)
@@ -170,7 +179,7 @@ def _name(text: str) -> str:
 
 
 def button_data(challenge: Challenge, options: dict[str, Any]) -> dict[str, str]:
-    """Return the data of a page's button for its script (static/js/passkeys.js)."""
+    """Return the data that a page's button passes to its script (static/js/passkeys.js)."""
     return {"token": challenge.token, "options": json.dumps(options), "origin": webauthn.site().origin}
 
 
@@ -178,8 +187,10 @@ def button_data(challenge: Challenge, options: dict[str, Any]) -> dict[str, str]
 
 
 def to_use(what: dict[str, Any], user: User | None = None) -> tuple[Challenge, dict[str, Any]]:
-    """Return a challenge, and the options of the browser's `get`: an account's passkeys, or any without account. Raises
-    PasskeysUnavailable."""
+    """Return a challenge and the options of the browser's `get`. Raises PasskeysUnavailable.
+
+    The options allow the account's passkeys; without an account, any passkey.
+    """
     where, challenge = webauthn.site(), webauthn.draw(what)
     return challenge, {
         "rpId": where.rp_id,
@@ -199,7 +210,10 @@ def is_usable(user: User) -> bool:
 
 
 def check(user: User, token: str, answer: str, what: dict[str, Any]) -> Signed:
-    """Return the verified signature of an own passkey. Raises PasskeysUnavailable, PasskeyTooLate, WrongPasskey."""
+    """Return the verified signature of one of the account's passkeys.
+
+    Raises PasskeysUnavailable, PasskeyTooLate, WrongPasskey.
+    """
     where, given = webauthn.site(), webauthn.assertion_in(answer)
     terms = webauthn.take(token, what)
     passkey = next((one for one in _good_here(user, where.rp_id) if one.credential == given.id), None)
@@ -225,7 +239,7 @@ def check(user: User, token: str, answer: str, what: dict[str, Any]) -> Signed:
 
 
 def who_signs_in(answer: str) -> User:
-    """Return the account of an answer's passkey, unverified. Raises WrongPasskey."""
+    """Return the account that an answer's passkey belongs to, before verification. Raises WrongPasskey."""
     given = webauthn.assertion_in(answer)
     row = (
         Authenticator.objects.select_related("user")
@@ -254,5 +268,5 @@ def _digest(credential: str) -> str:
 
 
 def _handle(user: User) -> str:
-    """Return the account's opaque handle for devices."""
+    """Return the opaque handle by which devices know the account."""
     return text_of(hmac.digest(naming_key(), b"passkey of account " + str(user.pk).encode(), "sha256"))

@@ -1,4 +1,4 @@
-"""Registers invitations, set-up links, second factors and linked sign-ins as protected rows (ledger/protected.py)."""
+"""Register invitations, set-up links, second factors and linked sign-ins as protected rows (ledger/protected.py)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Accounts of OpenID Connect identities, found only by issuer and subject, which a provider never reassigns. A
-sign-in's changes are recorded as the provider's."""
+"""Find accounts of OpenID Connect identities, only by issuer and subject, which a provider never reassigns.
+
+Changes made by a sign-in are recorded with the provider as their actor.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from ledger.web.roles import is_role
 
 
 class NotLinked(DurableAgentsError):
-    """No account here belongs to the provider's account."""
+    """No account here is linked to the provider's account."""
 
     status, code, title = 403, "sign-in-not-linked", "No account here"
 
@@ -51,7 +53,7 @@ class AccountClosed(DurableAgentsError):
 
 
 class AddressNotPlain(DurableAgentsError):
-    """The e-mail address from the provider is not plain ASCII, so it finds no account."""
+    """The e-mail address from the provider is not plain ASCII, so no account is searched by it."""
 
     status, code, title = 403, "sign-in-address", "Not signed in"
 
@@ -63,7 +65,7 @@ class AddressNotPlain(DurableAgentsError):
 
 
 class GroupsUnreadable(DurableAgentsError):
-    """The claim with the groups, which roles follow from, is no list of groups."""
+    """The claim with the groups, which determine roles, is not a list of groups."""
 
     status, code, title = 403, "sign-in-groups", "Not signed in"
 
@@ -75,12 +77,14 @@ class GroupsUnreadable(DurableAgentsError):
 
 
 def signed_in_by(provider: OidcProvider, claims: dict[str, Any], *, address: str, strength: str) -> User:
-    """Return the account, with the roles of its groups. Raises NotLinked, AccountClosed, LinkedElsewhere,
-    GroupsUnreadable, and then changes nothing."""
+    """Return the account of an identity, after setting the roles of its groups.
+
+    Raises NotLinked, AccountClosed, LinkedElsewhere, GroupsUnreadable, and then changes nothing.
+    """
     try:
         return _signed_in_by(provider, claims, address, strength)
     except IntegrityError:
-        # A concurrent sign-in of the same person created the account; now it exists.
+        # A concurrent sign-in of the same person created the account, so it exists now.
         return _signed_in_by(provider, claims, address, strength)
 
 
@@ -102,14 +106,15 @@ def link(provider: OidcProvider, claims: dict[str, Any], user: User, *, by: Acto
     """Link an account to a provider's subject. Raises LinkedElsewhere."""
     try:
         with acting(by):
-            User.objects.select_for_update().get(pk=user.pk)  # of concurrent requests, one finds the other's
+            # of concurrent requests, the later one finds the row of the earlier one
+            User.objects.select_for_update().get(pk=user.pk)
             _keep(provider, claims, user)
     except IntegrityError:
         raise LinkedElsewhere(provider) from None
 
 
 def unlink(user: User, pk: int, *, by: Actor) -> None:
-    """Unlink. Raises NotFound."""
+    """Remove the link. Raises NotFound."""
     with acting(by):
         if not SocialAccount.objects.filter(pk=pk, user_id=user.pk).delete()[0]:
             raise NotFound("sign-in", pk)
@@ -121,9 +126,11 @@ def _linked(provider: OidcProvider, claims: dict[str, Any]) -> User | None:
 
 
 def _by_address(provider: OidcProvider, claims: dict[str, Any]) -> User | None:
-    """Return the one account with the address that the issuer has verified, in a domain that it may speak for. The
-    database's upper() equates `ı` with `i` and `ſ` with `s`, so it only narrows the search: addresses are equal if they
-    are ASCII and the same in lower case. Raises AddressNotPlain."""
+    """Return the only account with the address that the issuer verified. Raises AddressNotPlain.
+
+    The issuer must be allowed to speak for the address's domain. The database's upper() equates `ı` with `i` and `ſ`
+    with `s`, so it only narrows the search: addresses are equal if they are ASCII and the same in lower case.
+    """
     address = claims.get("email")
     if claims.get("email_verified") is not True or not isinstance(address, str) or "\x00" in address:
         return None
@@ -162,7 +169,10 @@ def _is_free(name: str) -> bool:
 
 
 def _keep(provider: OidcProvider, claims: dict[str, Any], user: User) -> None:
-    """Save the link: one subject per issuer, so that a reassigned address opens nothing. Raises LinkedElsewhere."""
+    """Save the link. Raises LinkedElsewhere.
+
+    An account has one subject per issuer, so that a reassigned address gives no access.
+    """
     of_account = SocialAccount.objects.filter(provider=provider.issuer, user_id=user.pk).first()
     if of_account is None:
         SocialAccount.objects.create(user_id=user.pk, provider=provider.issuer, uid=claims["sub"])
@@ -173,7 +183,7 @@ def _keep(provider: OidcProvider, claims: dict[str, Any], user: User) -> None:
 
 
 def _follow_groups(provider: OidcProvider, claims: dict[str, Any], user: User) -> None:
-    """Set the mapped roles to those of the claim (none without it); other roles are the administrator's."""
+    """Set the mapped roles to those of the claim (none without it). Other roles are left to administrators."""
     if not provider.roles:
         return
     said = claims.get(provider.groups_claim, [])

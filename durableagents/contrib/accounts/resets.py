@@ -1,7 +1,7 @@
-"""Password resets, by a link mailed to the account's address or made by an administrator."""
+"""Reset passwords by a link, mailed to the account's address or made by an administrator."""
 
-# The link is Django's: it names the account and is valid until used, the next sign-in, or four hours. An
-# administrator's link also names its maker, and ends when they lose the right to make it.
+# The links are Django's: each names the account and is valid until it is used, until the next sign-in, or for four
+# hours. An administrator's link also names its maker, and ends when the maker loses the right to make it.
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from ledger.append import acted, justified
 from ledger.change_control import hold
 from ledger.errors import DurableAgentsError, NotFound
 
-# Counted for any input, whether the account exists or not.
+# Every request counts, whether the account exists or not.
 by_name = throttle.Allowance("reset for a name", limit=3, window_seconds=3600)
 by_address = throttle.Allowance("reset from an address", limit=20, window_seconds=3600)
-_MAX_ACCOUNTS = 5  # of one e-mail address
+_MAX_ACCOUNTS = 5  # limit of accounts with one e-mail address
 _SUBJECT = "A new password"
 _BODY = """Someone, probably you, asked for a new password for the account {name}.
 
@@ -43,7 +43,10 @@ Was it not you? Then do nothing: your password stays as it is.
 
 
 class _HandedOver(PasswordResetTokenGenerator):
-    """Tokens of reset links that one account made for another. They bind the maker, so it can't be altered."""
+    """Generates tokens of reset links that one account made for another.
+
+    A token includes the maker, so the maker can't be changed.
+    """
 
     def __init__(self, maker: int) -> None:
         super().__init__()
@@ -61,10 +64,13 @@ class ClosedAccount(DurableAgentsError):
 
 
 def ask(given: str, address: str) -> None:
-    """Mail a link to accounts of this name or address, without telling if any. Raises TooManyAttempts, Busy."""
+    """Mail a link to the accounts of this name or address. Raises TooManyAttempts, Busy.
+
+    The caller doesn't learn whether there are any.
+    """
     given = given.strip().replace("\x00", "")[:254]
-    with transaction.atomic():  # a refusal by one must not count for the other
-        # In lock order.
+    with transaction.atomic():  # in one transaction: if one limit refuses, the others must not count the attempt
+        # The rows are locked in this order.
         throttle.count(by_name, given.casefold())
         throttle.count(by_address, throttle.network_of(address))
     mail.later(partial(_write_to, given))
@@ -78,8 +84,10 @@ def _write_to(given: str) -> None:
 
 
 def make_link(user_id: int, *, by: Actor, justification: str) -> tuple[User, str]:
-    """Return a link to hand over, recorded with the reason. Raises NotFound, ClosedAccount, Forbidden,
-    JustificationRequired."""
+    """Return a link to hand over, and record it with the reason.
+
+    Raises NotFound, ClosedAccount, Forbidden, JustificationRequired.
+    """
     reason = justified("A link for a new password", justification)
     user = User.objects.filter(pk=user_id).first()
     if user is None:
@@ -93,7 +101,7 @@ def make_link(user_id: int, *, by: Actor, justification: str) -> tuple[User, str
 
 
 def _link(user: User, maker: int | None = None) -> str:
-    """Return a link. `maker` is who hands it over; 0: no account; None: it is mailed."""
+    """Return a link. `maker` is the account that hands it over; 0 means no account, None that it is mailed."""
     said = str(user.pk) if maker is None else f"{user.pk}.{maker}"
     return links.address("reset_set", urlsafe_base64_encode(force_bytes(said)), _tokens(maker).make_token(user))
 
@@ -103,14 +111,19 @@ def _tokens(maker: int | None) -> PasswordResetTokenGenerator:
 
 
 def find(whom: str, token: str) -> User:
-    """Return a link's account. Raises UnknownLink, also if used or expired; EndedLink if its maker lost the right."""
+    """Return the account of a link.
+
+    Raises UnknownLink, also if it is used or expired, and EndedLink if its maker lost the right.
+    """
     number, maker = _said(whom)
     return _usable(User.objects.filter(pk=number).first(), token, maker)
 
 
 def set_password(whom: str, token: str, *, password: str, end_keys: bool, address: str) -> int:
-    """Set a new password and end all sessions, and API keys if requested; return how many keys ended. Of concurrent
-    requests the first wins. Raises UnknownLink, EndedLink, Busy."""
+    """Set a new password and end all sessions, and the API keys if requested; return how many keys ended.
+
+    Of concurrent requests the first succeeds. Raises UnknownLink, EndedLink, Busy.
+    """
     find(whom, token)
     kept = hashed(password)
     with transaction.atomic():
@@ -126,10 +139,10 @@ def set_password(whom: str, token: str, *, password: str, end_keys: bool, addres
 
 
 def _said(whom: str) -> tuple[int, int | None]:
-    """Return a link's account and maker; None: it was mailed."""
+    """Return the account and the maker that a link names. The maker is None if the link was mailed."""
     try:
         number, dot, maker = urlsafe_base64_decode(whom).decode("ascii").partition(".")
-    except ValueError as error:  # includes UnicodeDecodeError
+    except ValueError as error:  # also catches UnicodeDecodeError
         raise links.UnknownLink from error
     if not all(each.isdecimal() and len(each) < 10 for each in ([number, maker] if dot else [number])):
         raise links.UnknownLink

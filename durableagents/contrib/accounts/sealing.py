@@ -1,5 +1,7 @@
-"""Encrypt second factors' secrets under a derived key, each bound to its account: a copy of the tables opens nothing,
-and neither does a moved row."""
+"""Encrypt the secrets of second factors under a derived key, each bound to its account.
+
+So neither a copy of the tables nor a row moved to another account gives access.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ def data_of(row: Any) -> dict[str, Any]:
 
 
 def counted(data: dict[str, Any], name: str, *, default: int | None = None) -> int:
-    """Return a number in it that the database can increment. Raises FactorUnreadable."""
+    """Return a number of the data that the database can increment. Raises FactorUnreadable."""
     found = data.get(name, default)
     if type(found) is not int or not 0 <= found < 2**62:
         raise FactorUnreadable
@@ -51,7 +53,7 @@ def counted(data: dict[str, Any], name: str, *, default: int | None = None) -> i
 
 @contextmanager
 def sealed_for(user: Any) -> Iterator[None]:
-    """Bind encryption and decryption inside to this account."""
+    """Bind encryption and decryption inside the `with` block to this account."""
     token = _whose.set(str(user.pk))
     try:
         yield
@@ -94,7 +96,7 @@ def _key() -> bytes:
 
 
 def naming_key() -> bytes:
-    """Return the key of devices' account handles."""
+    """Return the key for deriving the account handles that devices store."""
     return _derived(settings.DURABLEAGENTS_MASTER_KEY_FILE, b"durableagents/passkey handles/1")
 
 

@@ -1,7 +1,7 @@
-"""List and end sessions of an account: one's own, or another's as administrator."""
+"""List and end sessions of an account: one's own, or another's as an administrator."""
 
-# A line is written only at sign-in, so no page pays for it: the last activity follows from the session's end
-# (sessions.py). A line without session means nothing, and is deleted at the account's next sign-in.
+# A row is written only at sign-in, so no other page has that cost. The last activity is computed from the session's end
+# (sessions.py). A row without a session has no effect and is deleted at the account's next sign-in.
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from runs import features
 
 MAX_SHOWN = 100
 _NAME_LENGTH = 300
-# A line has the key of its session's row (`row_key`), as bytes.
+# A row has the key of its session's row (`row_key`), as bytes.
 _ROW = "s.session_key = encode(k.key, 'hex')"
 _LIST = f"""
     SELECT k.key, k.since, k.address, k.browser, k.auth_hash, s.expire_date
@@ -39,14 +39,15 @@ _LIST = f"""
 _FORGET = f"""
     DELETE FROM durableagents_signedin k
     WHERE k.user_id = %s AND NOT EXISTS (SELECT FROM django_session s WHERE {_ROW})"""
-# Locked before their sessions, in one order, so that ending waits for a concurrent key change and finds the new key.
+# These rows are locked before their sessions, in one order, so that ending a session waits for a concurrent change of
+# its key and finds the new key.
 _OF = "SELECT key FROM durableagents_signedin WHERE user_id = %s AND key <> %s ORDER BY key FOR UPDATE"
 _END = "DELETE FROM django_session WHERE session_key = ANY (%s)"
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One session. `seen_at` is to the minute; None if only the last half hour is known."""
+    """One session as shown. `seen_at` is to the minute; None if only the last half hour is known."""
 
     id: str
     since: datetime
@@ -57,15 +58,15 @@ class Place:
 
 
 def digest_of(session_key: str | None) -> bytes:
-    """Return the key of a session's line."""
+    """Return the key of a session's row in this table."""
     return bytes.fromhex(row_key(session_key))
 
 
 @receiver(user_logged_in)
 def enter(sender: type[User], request: HttpRequest, user: User, **_: object) -> None:
-    """Write the line of a new session."""
+    """Write the row of a new session."""
     if request.session.session_key is None:
-        request.session.create()  # it was another user's, whose key would be sent with the response
+        request.session.create()  # it belonged to another user, whose key would be sent with the response
     name = request.META.get("HTTP_USER_AGENT", "")
     with connection.cursor() as cursor:
         cursor.execute(_FORGET, [user.pk])
@@ -82,7 +83,7 @@ def enter(sender: type[User], request: HttpRequest, user: User, **_: object) -> 
 
 
 def renew(user: User, request: HttpRequest) -> None:
-    """Keep this session under the new password, and end all other sessions of the account."""
+    """Keep this session after its password was changed, and end all other sessions of the account."""
     end_elsewhere(user.pk, request)
     key = digest_of(request.session.session_key)
     SignedIn.objects.filter(key=key).update(auth_hash=_auth_hash(user))
@@ -96,7 +97,7 @@ def end_elsewhere(user_id: int, request: HttpRequest) -> int:
 
 
 def end_for(user_id: int, request: HttpRequest) -> None:
-    """End the sessions of an account that lost a way in, except one's own current one."""
+    """End the sessions of an account that lost a way to sign in, except the person's own current session."""
     if user_id == request.user.pk:
         end_elsewhere(user_id, request)
     else:
@@ -117,19 +118,22 @@ def _tell_ended(user_id: int, request: HttpRequest | None) -> None:
 
 @receiver(session_key_changing)
 def lock_line(session_key: str, **_: object) -> None:
-    """Lock the line of a session whose key is being changed: before the session, as ending one does."""
+    """Lock the row of a session whose key is being changed.
+
+    It is locked before the session, as when a session is ended.
+    """
     list(SignedIn.objects.select_for_update().filter(key=digest_of(session_key)))
 
 
 @receiver(session_key_changed)
 def move_line(before: str, after: str, **_: object) -> None:
-    """Move a session's line to its new key."""
+    """Store the session's new key in its row."""
     SignedIn.objects.filter(key=digest_of(before)).update(key=digest_of(after))
 
 
 @receiver(password_set)
 def end_under_old_password(user: User, request: HttpRequest, **_: object) -> None:
-    """End the sessions and devices of an account whose password an administrator has set."""
+    """End the sessions and device registrations of an account whose password an administrator has set."""
     if user.pk == request.user.pk:
         renew(user, request)
     else:
@@ -137,7 +141,7 @@ def end_under_old_password(user: User, request: HttpRequest, **_: object) -> Non
 
 
 def places(user: User, session_key: str | None = None) -> list[Place]:
-    """Return the account's sessions, last seen first; `session_key` is the current one."""
+    """Return the account's sessions, most recently used first. `session_key` is the current one."""
     with connection.cursor() as cursor:
         cursor.execute(_LIST, [user.pk])
         rows = cursor.fetchall()
@@ -150,7 +154,10 @@ def places(user: User, session_key: str | None = None) -> list[Place]:
 
 
 def _last_seen(since: datetime, ends: datetime) -> datetime | None:
-    """Return when its user was last seen: half an hour before its end, unless that is near the twelve-hour limit."""
+    """Return when the user was last active.
+
+    This is half an hour before the session's end, unless the twelve-hour limit is near.
+    """
     return ends - IDLE if ends < since + MAX_LIFETIME - timedelta(minutes=1) else None
 
 
@@ -171,7 +178,7 @@ def end(user_id: int, place: str) -> None:
 
 
 def end_all(user_id: int, *, but: str | None = None) -> int:
-    """End the account's sessions except that of one key; return how many."""
+    """End all sessions of the account except the one with this key; return how many."""
     own = digest_of(but)
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(_OF, [user_id, own])
@@ -188,8 +195,10 @@ def _drop(keys: list[bytes]) -> int:
 
 
 def end_of_another(user_id: int, place: str, *, by: Actor, justification: str) -> int:
-    """End one session of another account, or all, as administrator; return how many. Recorded with the reason. Raises
-    NotFound, JustificationRequired."""
+    """End one session of another account, or all of them, as an administrator; return how many.
+
+    The act is recorded with the reason. Raises NotFound, JustificationRequired.
+    """
     reason = justified("Ending an account's sessions", justification)
     with transaction.atomic():
         user = User.objects.filter(pk=user_id).first()

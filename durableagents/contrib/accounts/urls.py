@@ -39,7 +39,7 @@ urlpatterns = [
     path("people/<int:user_id>/payloads", views_people.LetReadPayloads.as_view(), name="person_payloads"),
     path("people/payloads", views_people.LetRoleReadPayloads.as_view(), name="role_payloads"),
     path("setup", views_setup.Setup.as_view(), name="setup"),
-    # Without sign-in. durableagents/logs.py knows these prefixes.
+    # These need no sign-in. durableagents/logs.py knows their prefixes.
     path("setup/<str:token>", views_links.Claim.as_view(), name="setup_claim"),
     path("invited/<str:token>", views_links.Invited.as_view(), name="invited"),
     path("reset", views_links.AskReset.as_view(), name="reset"),

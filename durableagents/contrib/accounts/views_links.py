@@ -1,7 +1,10 @@
-"""Pages without sign-in: set-up link, invitation, lost password. Without the right token they all look the same."""
+"""Pages without sign-in: set-up link, invitation, lost password.
 
-# Their URLs grant access. So they are never cached, sent as referrers (only the origin is) or logged (logs.py), and
-# load nothing from elsewhere.
+Without the right token they all look the same.
+"""
+
+# Their URLs grant access. So they are never cached, never sent as referrers (only the origin is) and never logged
+# (logs.py), and the pages load nothing from other sites.
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from ledger.web.roles import name_of
 
 
 class NewPassword(SetPasswordMixin, forms.Form):
-    """A password, entered twice."""
+    """A form with a password, entered twice."""
 
     new_password1, new_password2 = SetPasswordMixin.create_password_fields("New password", "Repeat new password")
     new_password1.help_text = "At least 12 characters. Not only digits, not repetitive, and not a common password."
@@ -43,12 +46,12 @@ class NewPassword(SetPasswordMixin, forms.Form):
         return super().clean() or self.cleaned_data
 
     def about(self) -> User:
-        """Return the account that the password must not resemble."""
+        """Return the account whose data the password must not resemble."""
         return User()
 
 
 class FirstAdmin(NewPassword):
-    """The first account."""
+    """The form for the first account."""
 
     username = forms.CharField(label="User name", max_length=150, widget=forms.TextInput({"autocomplete": "username"}))
     email = forms.EmailField(
@@ -64,7 +67,7 @@ class FirstAdmin(NewPassword):
 
 
 class ResetPassword(NewPassword):
-    """A new password instead of a lost one."""
+    """The form for a new password that replaces a lost one."""
 
     end_keys = forms.BooleanField(
         label="Also revoke my API keys",
@@ -74,7 +77,7 @@ class ResetPassword(NewPassword):
 
 
 class Lost(forms.Form):
-    """The account whose password is lost."""
+    """The form that asks for the account whose password is lost."""
 
     who = forms.CharField(
         label="User name or e-mail", max_length=254, widget=forms.TextInput({"autocomplete": "username"})
@@ -82,7 +85,7 @@ class Lost(forms.Form):
 
 
 class Door(View):
-    """A page without sign-in, which also shows refusals."""
+    """Base of pages without sign-in, which also shows refusals."""
 
     title = ""
     button = ""
@@ -95,7 +98,7 @@ class Door(View):
             if seconds := getattr(error, "wait_seconds", 0):
                 response["Retry-After"] = str(seconds)
         response["Cache-Control"] = "no-store"
-        # Not `no-referrer`: browsers would then omit the origin, and the form would be refused as forged.
+        # With `no-referrer`, browsers would omit the origin, and the form would be refused as forged.
         response["Referrer-Policy"] = "strict-origin"
         response["X-Robots-Tag"] = "noindex"
         return response
@@ -106,7 +109,7 @@ class Door(View):
 
 
 class Claim(Door):
-    """The first administrator, with the link from the installation's machine."""
+    """Create the first administrator, by the link printed on the installation's machine."""
 
     title, button = "Set up this installation", "Create account"
     http_method_names = ["get", "head", "post"]
@@ -163,7 +166,7 @@ class Invited(Door):
 
 
 class AskReset(Door):
-    """Request a reset link. The answer is the same whether the account exists or not."""
+    """Request a reset link. The answer is the same whether or not the account exists."""
 
     title, button = "A new password", "Send link"
     http_method_names = ["get", "head", "post"]
@@ -192,7 +195,7 @@ class AskReset(Door):
 
 
 class SetPassword(Door):
-    """Set a new password by link."""
+    """Set a new password by a link."""
 
     title, button = "A new password", "Set password"
     http_method_names = ["get", "head", "post"]

@@ -19,14 +19,14 @@ from runs import features
 
 
 class KeyForm(forms.Form):
-    """A new key of one's own."""
+    """The form for a new key of one's own."""
 
     name = forms.CharField(label="Name", max_length=100, help_text="What it is for, such as: nightly import.")
     days = forms.IntegerField(label="Expires after (days)", min_value=1, max_value=MAX_DAYS, initial=90)
 
 
 class Account(OwnPage):
-    """Sessions, keys and password. Each section of the page has its own template."""
+    """The page with sessions, keys and password. Each section has its own template."""
 
     template = "accounts/account.html"
     http_method_names = ["get", "head"]
@@ -60,7 +60,10 @@ class EndSessions(OwnPage):
 
 
 class NewKey(again.Risky, Account):
-    """Create an own key. Only this response shows it: a message would travel in a cookie, which isn't secret."""
+    """Create a key of one's own.
+
+    Only this response shows it: a message would travel in a cookie, which isn't secret.
+    """
 
     http_method_names = ["post"]
     risky = "create an API key"
@@ -88,7 +91,7 @@ class NewKey(again.Risky, Account):
 
 
 class RevokeKey(OwnPage):
-    """Revoke an own key."""
+    """Revoke one of one's own keys."""
 
     http_method_names = ["post"]
 
@@ -99,6 +102,6 @@ class RevokeKey(OwnPage):
 
 
 def shown_once(page: Page, request: HttpRequest, title: str, secret: str, back: str, words: str) -> HttpResponse:
-    """Show a secret that can be read only now."""
+    """Show a secret that can't be read later."""
     context = {"title": title, "secret": secret, "back": back, "words": words}
     return page.show(request, context, template="shown_once.html")

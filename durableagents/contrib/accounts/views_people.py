@@ -1,5 +1,7 @@
-"""Accounts for administrators: people, invitations, sessions. /admin/ changes names, roles and access; here are links
-and immediate ends."""
+"""Administrators' pages about people, invitations and sessions.
+
+Names, roles and access are changed under /admin/; these pages make links and end access at once.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ def _choices() -> list[tuple[str, str]]:
 
 
 class InviteForm(forms.Form):
-    """An invitation: the address, and the roles."""
+    """The form for an invitation: the address and the roles."""
 
     username = forms.CharField(label="User name", max_length=150)
     email = forms.EmailField(label="E-mail")
@@ -69,7 +71,7 @@ class InviteForm(forms.Form):
 
 
 class AdminPage(again.Risky):
-    """For administrators, which is independent of roles."""
+    """Base of pages for administrators, a right that doesn't depend on roles."""
 
     allowed = frozenset()
     section = "people"
@@ -94,7 +96,7 @@ class AdminPage(again.Risky):
 
 
 class People(AdminPage):
-    """Accounts by name, and invitations."""
+    """The page with accounts by name, and invitations."""
 
     template = "accounts/people.html"
     http_method_names = ["get", "head"]
@@ -128,7 +130,7 @@ _WORKS = Q(api_keys__revoked_at__isnull=True) & (
 
 
 def _with_time(rows: Any) -> list[tuple[Invitation, bool]]:
-    """Return each invitation and whether it has expired, by the database's clock."""
+    """Return each invitation, with whether it has expired by the database's clock."""
     found = rows.annotate(is_late=Q(expires_at__lte=Now()))
     return [(row, row.is_late) for row in found]
 
@@ -138,7 +140,7 @@ def _roles(user: Any) -> list[str]:
 
 
 class Invite(People):
-    """Invite someone. The link is only in this response and the mail."""
+    """Invite somebody. Only this response and the mail contain the link."""
 
     http_method_names = ["post"]
 
@@ -174,7 +176,7 @@ class Invite(People):
 
 
 def _field_of(error: DurableAgentsError) -> str | None:
-    """Return the form field that an error is about, or None."""
+    """Return the form field that an error refers to, or None."""
     if error.code == "name-taken":
         return "username"
     named = [each.get("field", "") for each in error.extra.get("errors", [])]
@@ -192,7 +194,7 @@ class RevokeInvitation(AdminPage):
 
 
 class Person(AdminPage):
-    """One account."""
+    """The page of one account."""
 
     template = "accounts/person.html"
     http_method_names = ["get", "head"]
@@ -201,7 +203,7 @@ class Person(AdminPage):
         return self.tell(request, user_id)
 
     def tell(self, request: HttpRequest, user_id: int, refused: Refused | None = None) -> HttpResponse:
-        """Show the page, with a refused form of roles."""
+        """Show the page, with the roles form that was refused."""
         user: Any = User.objects.filter(pk=user_id).annotate(held=group_names("pk")).first()
         if user is None:
             raise NotFound("account", user_id)
@@ -237,7 +239,7 @@ class EndTheirSessions(AdminPage):
 
 
 class MakeResetLink(AdminPage):
-    """Create a reset link for someone whom mail doesn't reach."""
+    """Create a reset link for somebody who can't be reached by mail."""
 
     http_method_names = ["post"]
 
@@ -248,7 +250,7 @@ class MakeResetLink(AdminPage):
 
 
 class Permit(AdminPage):
-    """Allow an account something, or not."""
+    """Base of pages that give or remove a right of an account."""
 
     http_method_names = ["post"]
     act: ClassVar[Callable[..., None]]
@@ -262,14 +264,14 @@ class Permit(AdminPage):
 
 
 class AllowOwnKeys(Permit):
-    """Allow an account to create its own keys, or not."""
+    """Allow or forbid an account to create its own keys."""
 
     act = staticmethod(let_issue_keys)
     words = "They can now create their own keys.", "They can no longer create keys."
 
 
 class LetReadPayloads(Permit):
-    """Allow an account to read others' payloads, or not."""
+    """Allow or forbid an account to read others' payloads."""
 
     act = staticmethod(let_read_payloads)
     words = "Data access granted.", "Data access removed."
@@ -297,7 +299,7 @@ class SetRoles(Person):
 
 
 class LetRoleReadPayloads(AdminPage):
-    """Allow all holders of a role to read payloads, or not."""
+    """Allow or forbid all holders of a role to read payloads."""
 
     http_method_names = ["post"]
 

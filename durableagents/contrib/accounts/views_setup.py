@@ -1,5 +1,7 @@
-"""Set-up of an installation: a check-list for administrators, evaluated on each view. Before there is one, the page
-tells how to get the first one's link (first_admin.py)."""
+"""The set-up page: a check-list for administrators, evaluated on each view.
+
+While there is no administrator, the page says how to get the link for the first one (first_admin.py).
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ _ARCHIVED = "SELECT current_setting('archive_mode'), last_archived_time FROM pg_
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One line of the list. `tone` is ok, wait (to do) or empty (unknown)."""
+    """One item of the list. `tone` is ok, wait (to do) or empty (unknown)."""
 
     label: str
     tone: str
@@ -45,7 +47,7 @@ class Item:
 
 
 class NotSetUp(Door):
-    """The page before there is an administrator."""
+    """The page shown before there is an administrator."""
 
     title = "This installation is not set up yet"
     http_method_names = ["get", "head"]
@@ -56,7 +58,7 @@ class NotSetUp(Door):
 
 
 class Setup(AdminPage):
-    """The check-list with links."""
+    """The check-list, with links."""
 
     template = "accounts/setup.html"
     section = "setup"
@@ -125,7 +127,7 @@ def _queues(having: dict[str, int]) -> Iterator[Item]:
 
 
 def _installation(*, has_role: bool) -> Iterator[Item]:
-    """Yield the installation's items. Only holders of a role get the link to agents."""
+    """Yield the items about the installation. Only people with a role get the link to agents."""
     environment = settings.DURABLEAGENTS
     agents = registry.agents()
     names = ", ".join(agent.graph_id for agent in agents[:5]) + (" and more" if len(agents) > 5 else "")
@@ -152,7 +154,7 @@ def _asked(statement: str, parameters: Any) -> Any:
 
 
 def _backups() -> Item:
-    """Return what the database knows of its log archive; it can't see dumps or copies of the keys."""
+    """Return what the database knows about its log archive. It can't see dumps, or copies of the keys."""
     mode, archived = _asked(_ARCHIVED, [])
     keys = (
         f"Keep a copy of {settings.DURABLEAGENTS_MASTER_KEY_FILE.name} elsewhere: backups can't be restored without it."

@@ -1,4 +1,4 @@
-"""Pages between the first proof and the session, and sign-in by passkey and by providers."""
+"""Pages between the first proof and the session, and sign-in by passkeys and providers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from durableagents.providers import OidcProvider
 from ledger.errors import DurableAgentsError
 from ledger.web.roles import actor
 
-# Nothing can be guessed here; the limit is for the cost of verification.
+# Nothing can be guessed here. The limit is for the cost of verification.
 _tries = throttle.Allowance("sign-in by passkey", limit=30, window_seconds=300)
 
 
@@ -31,7 +31,7 @@ def refused(request: HttpRequest, refusal: DurableAgentsError) -> HttpResponse:
 
 
 class AtTheDoor(View):
-    """Redirects to sign-in if no user is pending."""
+    """Base of pages that redirect to sign-in if no user is pending."""
 
     template = ""
     http_method_names = ["get", "head", "post"]
@@ -50,7 +50,7 @@ class AtTheDoor(View):
 
 
 class Code(AtTheDoor):
-    """Enter a second factor or a recovery code."""
+    """Ask for a second factor or a recovery code."""
 
     template = "accounts/code.html"
 
@@ -68,7 +68,7 @@ class Code(AtTheDoor):
         return redirect(caller.next)
 
     def _shown(self, request: HttpRequest) -> str:
-        """Return the kind of factor used. Raises as `passkeys.check` and `factors.check`."""
+        """Check the factor that was given and return its kind. Raises as `passkeys.check` and `factors.check`."""
         assert self.caller is not None
         user, given = self.caller.user, request.POST
         if given.get(again.PASSKEY):
@@ -87,7 +87,10 @@ def _terms(user: User) -> dict[str, Any]:
 
 
 class PasskeySignIn(View):
-    """Sign in by passkey alone: the device verified its holder. GET returns a fresh challenge for long-open pages."""
+    """Sign in by a passkey alone, since the device verified its holder.
+
+    GET returns a fresh challenge for pages that were open for long.
+    """
 
     http_method_names = ["get", "post"]
 
@@ -135,24 +138,24 @@ class FirstFactor(AtTheDoor):
         except DurableAgentsError as refusal:
             return self._form(request, refusal)
         door.let_in(request, caller.user, strength=f"{caller.strength}+{factors.TOTP}")
-        signed_in.end_elsewhere(caller.user.pk, request)  # ends sessions by the first proof alone
+        signed_in.end_elsewhere(caller.user.pk, request)  # ends sessions that have only the first proof
         return self.show(request, {"codes": codes, "next": caller.next}, None)
 
     def _form(self, request: HttpRequest, refusal: DurableAgentsError | None) -> HttpResponse:
         assert self.caller is not None
-        if factors.has_factor(self.caller.user):  # set up meanwhile in another window
+        if factors.has_factor(self.caller.user):  # the factor was set up meanwhile in another window
             return redirect("login")
         draft = factors.draft(self.caller.user, self.caller.sealed)
         door.keep_draft(request, draft.sealed)
         return self.show(request, {"draft": draft}, refusal)
 
 
-# Each costs a call to the provider, and a thread meanwhile.
+# Each request costs a call to the provider and occupies a thread.
 begun = throttle.Allowance("sign-in by a provider", limit=20, window_seconds=300)
 
 
 class Sso(View):
-    """Shows errors on its own page; nobody is signed in then."""
+    """Base of single sign-on, which shows errors on a page of its own. Then nobody is signed in."""
 
     http_method_names = ["get"]
 
@@ -166,10 +169,10 @@ class Sso(View):
 
 
 class Begin(Sso):
-    """Redirect to the provider. A GET link: a forged one could only begin."""
+    """Redirect to the provider. This may be a GET, since a forged link could only begin a sign-in."""
 
     def get(self, request: HttpRequest, provider: str) -> HttpResponse:
-        from durableagents.contrib.accounts import oidc  # imported only when used
+        from durableagents.contrib.accounts import oidc  # imported here because it is loaded only when used
 
         one = named(provider)
         linking = None

@@ -25,7 +25,7 @@ from ledger.errors import DurableAgentsError, NotFound
 from ledger.web.page_base import OwnPage
 from ledger.web.roles import actor, needs_factor
 
-# Someone at an unlocked screen must not be able to guess the password.
+# Somebody at an unlocked screen must not be able to guess the password.
 tries = throttle.Allowance("own password", limit=5, window_seconds=300)
 
 
@@ -42,7 +42,7 @@ class OtherMeanwhile(DurableAgentsError):
 
 
 class Password(OwnPage):
-    """Change one's own password. The page first asks for the second factor, if any."""
+    """Change one's own password. If the account has a second factor, the page asks for it first."""
 
     template = "accounts/password.html"
     http_method_names = ["get", "head", "post"]
@@ -50,7 +50,7 @@ class Password(OwnPage):
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         if request.user.is_authenticated and factors.has_factor(self.user):
             is_proof = again.CODE in request.POST or again.PASSKEY in request.POST
-            # The input is passwords, which no page shows again.
+            # The input is passwords, which no page may show again.
             if asked := again.asked_again(request, "change your password", keeps=False):
                 return asked
             if is_proof:
@@ -61,7 +61,10 @@ class Password(OwnPage):
         return self._form(request, NewPasswordForm(self.user))
 
     def post(self, request: HttpRequest) -> HttpResponse:
-        """Change the password. All other sessions and device registrations end; API keys too if requested."""
+        """Change the password.
+
+        All other sessions and device registrations end; API keys too if requested.
+        """
         user = self.user
         form, tried = NewPasswordForm(user, request.POST), str(user.pk)
         try:
@@ -75,8 +78,8 @@ class Password(OwnPage):
         if not is_valid:
             return self._form(request, form, status=422)
         try:
-            kept = hashed(form.cleaned_data["new_password1"])  # before the transaction, since it takes time
-            with transaction.atomic():  # an ended session changes nothing
+            kept = hashed(form.cleaned_data["new_password1"])  # takes time, so it comes before the transaction
+            with transaction.atomic():  # a session that was ended meanwhile changes nothing
                 ended = self._keep(kept, end_keys=request.POST.get("end_keys") == "on")
                 signed_in.renew(user, request)
                 update_session_auth_hash(request, user)
@@ -89,7 +92,10 @@ class Password(OwnPage):
         return redirect("password")
 
     def _keep(self, kept: str, *, end_keys: bool) -> int:
-        """Replace the password just proved; return how many keys ended. Raises OtherMeanwhile if it changed."""
+        """Replace the password that was just verified; return how many keys ended.
+
+        Raises OtherMeanwhile if it has changed.
+        """
         user = self.user
         with acting(actor(self.request, "")):
             row = User.objects.select_for_update().filter(pk=user.pk, is_active=True, password=user.password).first()
@@ -146,11 +152,11 @@ def sections(request: HttpRequest, user: User) -> dict[str, Any]:
 
 
 class OfEveryone(again.Risky, OwnPage):
-    """Pages about one's own ways to sign in."""
+    """Base of pages about one's own ways to sign in."""
 
 
 class SecondFactor(OfEveryone):
-    """Show the second factor; by POST, complete its set-up with a code."""
+    """Show the second factor. A POST completes its set-up with a code."""
 
     template = "accounts/second_factor_page.html"
     http_method_names = ["get", "head", "post"]
@@ -169,7 +175,7 @@ class SecondFactor(OfEveryone):
             context = {**sections(request, self.user), "told": refusal.detail}
             return again.with_retry(self.show(request, context, status=refusal.status), refusal)
         request.session.pop(_DRAFT, None)
-        signed_in.end_elsewhere(user.pk, request)  # ends sessions by the password alone
+        signed_in.end_elsewhere(user.pk, request)  # ends sessions that have only the password
         door.grown(request, factors.TOTP)
         again.proved(request, factors.TOTP)
         return self.show(request, {**sections(request, self.user), "codes": codes})
@@ -186,7 +192,7 @@ class FactorRemovals(OfEveryone):
         factors.take_device_away(user, by=actor(request, ""))
         if not factors.has_factor(user):
             door.shrunk(request)
-        signed_in.end_elsewhere(user.pk, request)  # they were signed in by the removed factor
+        signed_in.end_elsewhere(user.pk, request)  # ends sessions that were signed in by the removed factor
         messages.success(request, "Authenticator app turned off.", extra_tags="ok")
         return redirect("second_factor")
 
@@ -204,7 +210,7 @@ class RecoveryCodes(OfEveryone):
 
 
 class SignInLinks(OfEveryone):
-    """Link a provider. The response has the link there, since forms may not lead off this site."""
+    """Link a provider. The response contains the link to the provider, since forms may not lead off this site."""
 
     template = "accounts/linking.html"
     http_method_names = ["post"]
@@ -231,7 +237,8 @@ class SignInRemovals(OfEveryone):
         except NotFound as gone:
             messages.error(request, gone.detail, extra_tags="bad")
         else:
-            signed_in.end_elsewhere(self.user.pk, request)  # they may be signed in by the removed link
+            # ends sessions that may have been signed in by the removed link
+            signed_in.end_elsewhere(self.user.pk, request)
             messages.success(request, "Unlinked.", extra_tags="ok")
         return redirect("second_factor")
 
@@ -245,7 +252,7 @@ def named(name: str) -> OidcProvider:
 
 
 class NewPasskey(OfEveryone):
-    """The page whose button creates a passkey. By POST, since it needs recent authentication."""
+    """Show the button that creates a passkey. A POST, since it needs recent authentication."""
 
     template = "accounts/second_factor_page.html"
     http_method_names = ["post"]
@@ -255,7 +262,7 @@ class NewPasskey(OfEveryone):
         return self.tell(request)
 
     def tell(self, request: HttpRequest, refused: DurableAgentsError | None = None) -> HttpResponse:
-        """Show the page, with a refusal."""
+        """Show the page, with the refusal."""
         name = request.POST.get("name", "")[: passkeys.MAX_NAME]
         context: dict[str, Any] = {"is_making": True, "refused": refused, "name": name}
         try:
@@ -281,7 +288,7 @@ class Passkeys(NewPasskey):
         except DurableAgentsError as refusal:
             return self.tell(request, refusal)
         if is_first:
-            signed_in.end_elsewhere(user.pk, request)  # ends sessions by the password alone
+            signed_in.end_elsewhere(user.pk, request)  # ends sessions that have only the password
             door.grown(request, passkeys.PASSKEY)
         again.proved(request, passkeys.PASSKEY)
         if codes:
@@ -317,6 +324,6 @@ class PasskeyRemovals(OfEveryone):
         passkeys.take_away(user, pk, by=actor(request, ""))
         if not factors.has_factor(user):
             door.shrunk(request)
-        signed_in.end_elsewhere(user.pk, request)  # they may be signed in by the removed passkey
+        signed_in.end_elsewhere(user.pk, request)  # ends sessions that may have been signed in by the removed passkey
         messages.success(request, "Passkey removed.", extra_tags="ok")
         return redirect("second_factor")

@@ -1,7 +1,7 @@
-"""WebAuthn (level 3) on the wire: the site, one-time challenges, and browsers' answers."""
+"""WebAuthn (level 3) between server and browser: the site, one-time challenges, and browsers' answers."""
 
 # Challenges aren't stored: their terms travel in a signed token and come back with the answer. The attempts table makes
-# them one-time; for decisions also the stored row.
+# each usable once; for decisions the stored row does so too.
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
     from fido2.webauthn import AuthenticationResponse
 
 NAME = "Durable Agents"
-MAX_TOKEN, MAX_ANSWER = 4096, 32_768  # characters
+MAX_TOKEN, MAX_ANSWER = 4096, 32_768  # limits in characters
 _SALT = "durableagents.contrib.accounts.webauthn/1"
-# One use per challenge, for its whole lifetime.
+# Each challenge can be used once during its whole lifetime.
 _once = throttle.Allowance("challenge", limit=1, window_seconds=LIVES_SECONDS)
 
 
 class PasskeysUnavailable(DurableAgentsError):
-    """Browsers don't make passkeys for this installation's address."""
+    """Browsers don't create passkeys for this installation's address."""
 
     status, code, title = 409, "passkeys-unavailable", "Passkeys are not available"
 
 
 class PasskeyTooLate(DurableAgentsError):
-    """The challenge is too old or used. Nothing was done."""
+    """The challenge is too old or was used. Nothing was done."""
 
     status, code, title = 409, "passkey-too-late", "Request expired"
 
@@ -54,7 +54,7 @@ class PasskeyTooLate(DurableAgentsError):
 
 
 class WrongPasskey(DurableAgentsError):
-    """The passkey is refused. Nothing was done."""
+    """The passkey was refused. Nothing was done."""
 
     status, code, title = 422, "wrong-passkey", "Passkey rejected"
 
@@ -71,7 +71,7 @@ class Site:
 
 
 def site() -> Site:
-    """Return this installation's site. Raises PasskeysUnavailable with what to set."""
+    """Return this installation's site. Raises PasskeysUnavailable, which says what to configure."""
     environment = settings.DURABLEAGENTS
     if environment.public_url is None:
         if environment.is_production:
@@ -111,7 +111,7 @@ def _is_number(host: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """A challenge: `token` comes back with the answer, `terms` are signed."""
+    """A challenge. `token` comes back with the answer; `terms` are what the device signs."""
 
     token: str
     terms: dict[str, Any]
@@ -123,13 +123,13 @@ class Challenge:
 
 
 def draw(what: dict[str, Any]) -> Challenge:
-    """Return a challenge for this purpose, valid for five minutes."""
+    """Create a challenge for this purpose, valid for five minutes."""
     terms = {**what, "nonce": secrets.token_urlsafe(32), "at": database_now().isoformat()}
     return Challenge(signing.dumps(terms, salt=_SALT), terms)
 
 
 def take(token: str, what: dict[str, Any]) -> dict[str, Any]:
-    """Use up a challenge and return its terms. Raises PasskeyTooLate, WrongPasskey."""
+    """Mark a challenge as used and return its terms. Raises PasskeyTooLate, WrongPasskey."""
     try:
         terms = signing.loads(token[:MAX_TOKEN], salt=_SALT)
     except signing.BadSignature:
@@ -147,10 +147,10 @@ def take(token: str, what: dict[str, Any]) -> dict[str, Any]:
 
 
 def answer_in(text: str) -> dict[str, Any]:
-    """Parse a browser's answer. Raises WrongPasskey."""
+    """Parse the answer of a browser. Raises WrongPasskey."""
     try:
         found = json.loads(text) if len(text) <= MAX_ANSWER else None
-        json.dumps(found, ensure_ascii=False).encode()  # JSON allows lone surrogates, which nothing else can store
+        json.dumps(found, ensure_ascii=False).encode()  # JSON allows lone surrogates, which can't be stored elsewhere.
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or not isinstance(found.get("response"), dict):
@@ -159,7 +159,7 @@ def answer_in(text: str) -> dict[str, Any]:
 
 
 def assertion_in(text: str) -> AuthenticationResponse:
-    """Parse a browser's answer to a request to use a passkey. Raises WrongPasskey."""
+    """Parse the answer of a browser to a request to use a passkey. Raises WrongPasskey."""
     from fido2.webauthn import AuthenticationResponse
 
     try:
@@ -169,7 +169,10 @@ def assertion_in(text: str) -> AuthenticationResponse:
 
 
 def verify_registration(answer: dict[str, Any], terms: dict[str, Any], where: Site) -> tuple[bytes, bytes, int]:
-    """Verify a registration (§ 7.1); return the passkey's id, public key and signature counter. Raises WrongPasskey."""
+    """Verify a registration (§ 7.1). Raises WrongPasskey.
+
+    Returns the passkey's id, public key and signature counter.
+    """
     from fido2 import cbor
     from fido2.server import Fido2Server
     from fido2.webauthn import PublicKeyCredentialRpEntity, UserVerificationRequirement

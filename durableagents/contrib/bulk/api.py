@@ -98,7 +98,7 @@ def item_row(row: BatchItem) -> BatchItemRow:
     return BatchItemRow.of(row, run=row.run_id)
 
 
-_LEFT = "left"  # as an address says it
+_LEFT = "left"  # the name of the pending items' filter in addresses
 
 
 class Bulk(ApiView):

@@ -9,7 +9,7 @@ class BulkConfig(AppConfig):
     name = "durableagents.contrib.bulk"
     label = "bulk"
     default_auto_field = "django.db.models.BigAutoField"
-    # Read by durableagents/grants.py.
+    # durableagents/grants.py reads these.
     frozen_columns = {
         "runs_batch": {
             "id",
@@ -27,12 +27,12 @@ class BulkConfig(AppConfig):
         },
         "runs_batchitem": {"id", "batch_id", "n", "run_id", "wait_id"},
     }
-    # Read by durableagents/urls.py and durableagents/urls_console.py.
+    # durableagents/urls.py and durableagents/urls_console.py read these.
     api_urls = "durableagents.contrib.bulk.api_urls"
     console_urls = "durableagents.contrib.bulk.console_urls"
 
     def ready(self) -> None:
-        """Install this app's feature."""
+        """Register this app's feature."""
         from durableagents.contrib.bulk import working
         from durableagents.contrib.bulk.verify import Batches
         from runs import features

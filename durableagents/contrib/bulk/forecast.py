@@ -1,5 +1,7 @@
-"""Forecast of an operation on many runs, from their rows and the services' rules. Locks nothing. What depends on a
-run's journal or on external calls shows only when it is done."""
+"""Forecast an operation on many runs from their rows and the services' rules, without locks.
+
+What depends on a run's journal or on external calls is only known when the operation is carried out.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,14 @@ from runs.services.fleet import is_in_pool
 from runs.services.priorities import RunHasEnded
 
 CHUNK_SIZE = 500
-MAX_EXAMPLES = 20  # for each reason
+MAX_EXAMPLES = 20  # number of examples for each reason
 _KINDS = """
     SELECT run_id, array_agg(kind) FROM runs_wait WHERE run_id = ANY(%s) AND resolved_at IS NULL GROUP BY run_id"""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A requested action with its parameters, requester and time; caches agents' price problems."""
+    """A requested action with its parameters, requester and time. Caches agents' price problems."""
 
     action: str
     said: Mapping[str, Any]
@@ -49,8 +51,11 @@ class Request:
 def forecast(
     action: str, fields: Mapping[str, Any], ids: Sequence[UUID], *, by: Actor, held: frozenset[str]
 ) -> dict[str, Any]:
-    """Return as JSON: runs per state, how many it `may` be done to, refusals by code and text with examples.
-    `undoable` counts runs with effects that a cancel has to decide about."""
+    """Return the forecast as JSON.
+
+    It has the runs per state, the number of runs on which the action `may` succeed, and refusals by code and text with
+    examples. `undoable` is the number of runs with effects for which a cancellation needs a decision.
+    """
     request = Request(action, fields, by, held, database_now())
     states: Counter[str] = Counter()
     refused: Counter[tuple[str, str]] = Counter()
@@ -86,7 +91,7 @@ def _chunks(ids: Iterable[UUID]) -> Iterable[list[UUID]]:
 
 
 def _judged(request: Request, chunk: list[UUID]) -> Iterable[tuple[UUID, str, tuple[str, str] | None]]:
-    """Yield each run with its state and the code and text of its refusal; None if it would be done."""
+    """Yield each run with its state and the code and text of the refusal; None if the action would succeed."""
     rows = _Rows(request, chunk)
     for run_id in chunk:
         run, head = rows.runs.get(run_id), rows.heads.get(run_id)
@@ -102,7 +107,7 @@ def _judged(request: Request, chunk: list[UUID]) -> Iterable[tuple[UUID, str, tu
 
 
 class _Rows:
-    """The rows needed to judge a chunk of runs, read at once."""
+    """The rows needed to judge a chunk of runs, read in one go."""
 
     def __init__(self, request: Request, chunk: list[UUID]) -> None:
         self.request = request
@@ -125,7 +130,7 @@ class _Rows:
         self.lives = retrying.key_lives(self.runs.values()) if request.action == "retry" else frozenset()
 
     def check_allowed(self, run: Run, head: Head) -> None:
-        """Check in the order of the real action. Raises the DurableAgentsError that it would raise."""
+        """Check the same rules as the action, in the same order. Raises the DurableAgentsError that it would raise."""
         action, held, by = self.request.action, self.request.held, self.request.by
         authority, kinds = self.standings[run.pk], self.kinds.get(run.pk, [])
         if authority.role(action, held, by.person) is None:
@@ -148,7 +153,7 @@ class _Rows:
         return not_alike(unknown_outcomes) or fails
 
     def _check_further(self, run: Run, head: Head) -> None:
-        """Check what goes beyond the run's state. Raises DurableAgentsError."""
+        """Check rules that concern more than the run's state. Raises DurableAgentsError."""
         action = self.request.action
         if action == "budget":
             self._check_budget(run, head)
@@ -167,7 +172,7 @@ class _Rows:
         raising.check_time(run, higher, now=self.request.now)
 
     def _price_problem(self, run: Run, higher: Budget) -> DurableAgentsError | None:
-        """Return the agent's price problem; checked once per agent."""
+        """Return the agent's price problem, which is checked once per agent."""
         known = self.request.unpriced
         if run.graph_id not in known:
             known[run.graph_id] = None

@@ -1,4 +1,4 @@
-"""Operations on many runs: batches and their items."""
+"""Models of operations on many runs: batches and their items."""
 
 from __future__ import annotations
 
@@ -13,17 +13,23 @@ from runs.engine.canonical import as_hashed
 
 
 class ReceiptField(Json):
-    """JSON as sent: jsonb returns 1e22 as an integer, but no integer that large can be sent, so it was a float."""
+    """JSON exactly as it was sent.
+
+    jsonb returns 1e22 as an integer. No integer that large can be sent, so such a value was a float.
+    """
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
         return as_hashed(super().from_db_value(value, expression, connection))
 
 
 class Batch(Coded):
-    """A requested operation on many runs. The selection is fixed at creation. The code covers all that a worker uses,
-    so a forged row changes no run."""
+    """A requested operation on many runs, with a selection that is fixed at creation.
 
-    FREE = frozenset({"forecast", "receipt"})  # nothing relies on the forecast; the receipt's digest is in `said`
+    The row's code covers all fields that a worker uses, so a forged row changes no run.
+    """
+
+    # excluded from the code: nothing relies on the forecast, and the receipt's digest is in `said`
+    FREE = frozenset({"forecast", "receipt"})
 
     id = models.UUIDField(primary_key=True)
     action = models.TextField()
@@ -56,7 +62,7 @@ class Batch(Coded):
             ),
         ]
         triggers = [
-            # An ended batch stays ended, so that its old row can't be replayed.
+            # An ended batch can't be reopened, so its old row can't be replayed.
             pgtrigger.Protect(
                 name="is_over_once", operation=pgtrigger.Update, condition=pgtrigger.Q(old__ended_at__isnull=False)
             )
@@ -74,7 +80,7 @@ class Batch(Coded):
 
 
 class BatchItem(models.Model):
-    """One run of a batch and its outcome: none yet, done, refused or failed."""
+    """One run of a batch, and its outcome: none yet, done, refused or failed."""
 
     class Outcome(models.TextChoices):
         DONE = "done"
@@ -106,7 +112,7 @@ class BatchItem(models.Model):
             models.Index(fields=["run_id"], name="runs_batchitem_of_run"),
         ]
         triggers = [
-            # An outcome is final, so that nothing is done to a run twice.
+            # An outcome is final, so that no action is done twice to a run.
             pgtrigger.Protect(name="comes_once", operation=pgtrigger.Update, condition=~pgtrigger.Q(old__outcome=""))
         ]
 

@@ -1,4 +1,4 @@
-"""The runs that a batch is for, within the viewer's access scope, and a batch's progress."""
+"""Find the runs for a batch within the viewer's access scope, and a batch's progress."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from runs.queries.searching import MAX_FOUND
 from runs.services.bodies import RunFilter
 
 _PAGE_SIZE = 1000
-_MAX_PAGES = 50  # pages of attribute search
+_MAX_PAGES = 50  # maximum number of pages of an attribute search
 
 
 def choose(body: BatchBody) -> tuple[list[UUID], dict[str, Any]]:
-    """Return the chosen runs, at most one too many, and how they were chosen. Raises InvalidInput."""
+    """Return the chosen runs, at most one more than allowed, and how they were chosen. Raises InvalidInput."""
     if body.filter is None:
         return list(body.runs or []), {"runs": len(body.runs or [])}
     return matching(body.filter), {
@@ -33,8 +33,10 @@ def choose(body: BatchBody) -> tuple[list[UUID], dict[str, Any]]:
 
 def matching(choice: RunFilter, *, most: int = MAX_RUNS + 1) -> list[UUID]:
     """Return all matching runs, newest first.
-    Raises InvalidInput for a filter that is unreadable (it would match all), and for words that may match more runs
-    than a search examines."""
+
+    Raises InvalidInput for an unreadable filter (it would match every run), and for words that may match more runs than
+    a search examines.
+    """
     filters = Filters.of(choice.model_dump())
     misread = [name for name in RunFilter.model_fields if getattr(choice, name) and not getattr(filters, name)]
     if misread:
@@ -76,7 +78,7 @@ def _by_attributes(filters: Filters, most: int) -> list[UUID]:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A batch with counts of outcomes. `left` is pending, or for a stopped batch never done."""
+    """A batch with counts of outcomes. `left` counts runs that are pending or, in a stopped batch, never done."""
 
     batch: Batch
     done: int
@@ -93,7 +95,7 @@ class Progress:
 
 
 def progress_of(batches: Iterable[Batch]) -> list[Progress]:
-    """Return each batch's progress, in one query."""
+    """Return the progress of each batch, in one query."""
     batches = list(batches)
     counted: dict[UUID, dict[str, int]] = {batch.pk: {} for batch in batches}
     rows = BatchItem.objects.filter(batch_id__in=list(counted)).exclude(outcome="")
@@ -114,7 +116,7 @@ def newest(*, person: int | None, held: frozenset[str], limit: int, beyond: Plac
 
 
 def items(batch: Batch, *, outcome: str | None = None, after: int = 0, limit: int) -> list[BatchItem]:
-    """Return items in order, of all outcomes or one ("" for pending)."""
+    """Return a batch's items in order, of all outcomes or of one ("" for pending)."""
     rows = batch.items.filter(n__gt=after)
     if outcome is not None:
         rows = rows.filter(outcome=outcome)

@@ -1,6 +1,8 @@
-"""Request, start and stop a batch: one operation on many runs, each step with a record. The selection is fixed on
-request, so what was previewed is what is done. Workers do it (`working.py`). A batch's row is locked before its items,
-and those before any run's head."""
+"""Request, start and stop a batch: one operation on many runs, recording each step.
+
+The selection is fixed at the request, so that exactly the previewed runs are changed. Workers carry it out
+(`working.py`). A batch's row is locked before its items, and these before any run's head.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ class BatchBody(SteerBody):
 
 
 class BatchForm(RunFilter, SteerBody):
-    """The same in the console, where a filter selects the runs."""
+    """The console's form of the same request, in which a filter selects the runs."""
 
     action: Action
     effects: Effects | None = None
@@ -74,7 +76,7 @@ class BatchActBody(SteerBody):
     """Start a previewed batch, or stop one that is in progress."""
 
 
-# Roles that may request it; each run is checked again.
+# Roles that may request each action. The right is checked again for each run.
 REQUESTERS = {
     "pause": (OPERATOR, APPROVER, INTEGRATOR),
     "resume": (OPERATOR, APPROVER, INTEGRATOR),
@@ -88,11 +90,12 @@ REQUESTERS = {
 _INSERT_ITEMS = """
     INSERT INTO runs_batchitem (batch_id, n, run_id, wait_id)
     SELECT %s, n, run_id, wait_id FROM unnest(%s::uuid[], %s::uuid[]) WITH ORDINALITY AS u(run_id, wait_id, n)"""
-# The only unknown outcome of each run. Runs with several, or none, can't be settled in bulk.
+# Selects the only unknown outcome of each run. Runs with none, or with several, can't be settled in bulk.
 _UNKNOWN_OUTCOMES = """
     SELECT run_id, min(id::text)::uuid FROM runs_wait
     WHERE run_id = ANY(%s) AND kind = 'reconcile' AND resolved_at IS NULL GROUP BY run_id HAVING count(*) = 1"""
-# Held shared by workers doing an item, exclusively by a stop. The lock queue is fair, so a stop is next.
+# Workers hold this lock shared while they carry out an item; a stop takes it exclusively. The lock queue is fair, so a
+# stop gets the lock next.
 STOP_LOCK = "hashtextextended('batch ' || %s, 0)"
 
 
@@ -106,7 +109,7 @@ class IllegalBatchState(DurableAgentsError):
 
 
 def check_requester(action: str, held: frozenset[str]) -> str:
-    """Return the role under which someone may request the action. Raises Forbidden."""
+    """Return the role under which somebody may request the action. Raises Forbidden."""
     role = role_in(REQUESTERS[action], held)
     if role is None:
         raise Forbidden(f"Only {' or '.join(REQUESTERS[action])} may {action} runs.")
@@ -123,8 +126,10 @@ def create(
     held: frozenset[str],
     most: Budget | None = None,
 ) -> Batch:
-    """Create a batch with a fixed selection. `most` is the requester's limit for the budget of a run. Workers begin if
-    `body.start`. Raises Forbidden, InvalidInput, JustificationRequired."""
+    """Create a batch with a fixed selection. Raises Forbidden, InvalidInput, JustificationRequired.
+
+    `most` is the requester's limit for the budget of a run. Workers begin at once if `body.start`.
+    """
     check_requester(body.action, held)
     why = justified(body.action, body.justification)
     parameters = _parameters(body)
@@ -170,7 +175,7 @@ def _unknown_outcomes(ids: Sequence[UUID]) -> dict[UUID, UUID]:
 
 
 def _parameters(body: BatchBody) -> dict[str, Any]:
-    """Return the action's parameters. Raises InvalidInput for those that belong to another action."""
+    """Return the action's parameters. Raises InvalidInput for parameters of another action."""
     if body.filter is None and body.runs is None:
         raise _wrong("filter", "is missing, as is `runs`", "give one of them")
     if body.filter is not None and body.runs is not None:
@@ -183,7 +188,7 @@ def _parameters(body: BatchBody) -> dict[str, Any]:
 
 
 def _check_belongs(body: BatchBody, name: str) -> None:
-    """Check that a parameter is given exactly for the action of the same name. Raises InvalidInput."""
+    """Check that a parameter is given if and only if its action is requested. Raises InvalidInput."""
     is_wanted = body.action == name
     if (getattr(body, name) is None) == is_wanted:
         problem = "is missing" if is_wanted else f"is not a parameter of {body.action}"
@@ -191,7 +196,7 @@ def _check_belongs(body: BatchBody, name: str) -> None:
 
 
 def _budget_parameters(body: BatchBody) -> dict[str, Any]:
-    """Return the caps to raise to. Raises InvalidInput for a cap to remove, which is not possible in bulk."""
+    """Return the caps to raise to. Raises InvalidInput for a cap to remove, which isn't possible in bulk."""
     _check_belongs(body, "budget")
     if body.budget is None:
         return {}
@@ -204,7 +209,10 @@ def _budget_parameters(body: BatchBody) -> dict[str, Any]:
 
 
 def _verdict_parameters(body: BatchBody) -> dict[str, Any]:
-    """Return the verdict with the digest of its receipt: the receipt itself is a payload, and records are kept."""
+    """Return the verdict with the digest of its receipt.
+
+    The receipt itself is a payload, and records are kept forever.
+    """
     given = {
         name: value for name in ("verdict", "receipt", "sender_is_gone") if (value := getattr(body, name)) is not None
     }
@@ -227,8 +235,10 @@ def _verdict_parameters(body: BatchBody) -> dict[str, Any]:
 
 @transaction.atomic
 def start(batch_id: UUID, *, by: Actor, held: frozenset[str], justification: str) -> Batch:
-    """Start a draft batch; only its requester may, because it runs on their behalf.
-    Raises NotFound, Forbidden, IllegalBatchState, JustificationRequired."""
+    """Start a draft batch. Raises NotFound, Forbidden, IllegalBatchState, JustificationRequired.
+
+    Only its requester may start it, because it acts on their behalf.
+    """
     why = justified("start", justification)
     batch = _locked(batch_id, by, held)
     if not is_own(batch, by):
@@ -244,8 +254,10 @@ def start(batch_id: UUID, *, by: Actor, held: frozenset[str], justification: str
 
 @transaction.atomic
 def stop(batch_id: UUID, *, by: Actor, held: frozenset[str], justification: str) -> Batch:
-    """Stop a batch; when this returns, no item of it is in progress. What was done stays.
-    Raises NotFound, Forbidden, IllegalBatchState, JustificationRequired."""
+    """Stop a batch. Raises NotFound, Forbidden, IllegalBatchState, JustificationRequired.
+
+    When this returns, no item of it is in progress. Finished items aren't undone.
+    """
     why = justified("stop", justification)
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT pg_advisory_xact_lock({STOP_LOCK})", [str(batch_id)])
@@ -263,7 +275,7 @@ def stop(batch_id: UUID, *, by: Actor, held: frozenset[str], justification: str)
 
 
 def find(batch_id: UUID, *, person: int | None, held: frozenset[str]) -> Batch:
-    """Return a batch that someone may see: operators and auditors all, others their own. Raises NotFound."""
+    """Return a batch that the viewer may see: operators and auditors all, others their own. Raises NotFound."""
     batch = Batch.objects.filter(pk=batch_id).first()
     if batch is None or not (sees_all(held) or (person is not None and batch.person == person)):
         raise NotFound("batch", batch_id)
@@ -271,12 +283,12 @@ def find(batch_id: UUID, *, person: int | None, held: frozenset[str]) -> Batch:
 
 
 def is_own(batch: Batch, by: Actor) -> bool:
-    """Return whether this actor requested it: the same account however it signed in, or the same shell user."""
+    """Return whether this actor requested it: the same account, however it signed in, or the same shell user."""
     return batch.by == by.ref if batch.person is None else batch.person == by.person
 
 
 def can_stop(batch: Batch, by: Actor, held: frozenset[str]) -> bool:
-    """Return whether someone may stop it: its requester and operators, not auditors."""
+    """Return whether somebody may stop it: its requester, and operators but not auditors."""
     return is_own(batch, by) or OPERATOR in held
 
 
@@ -308,7 +320,7 @@ def _record(action: str, batch: Batch, *, by: Actor, why: str, after: dict[str, 
 
 
 def digest_of(items: Iterable[tuple[UUID, UUID | None]]) -> str:
-    """Return the digest of a selection: its runs, in order, with their waits."""
+    """Return the digest of a selection: its runs in order, each with its wait."""
     parts = (run_id.bytes + (b"" if wait_id is None else wait_id.bytes) for run_id, wait_id in items)
     return hashlib.sha256(b"".join(parts)).hexdigest()
 
@@ -319,14 +331,14 @@ def receipt_digest(receipt: Any) -> str:
 
 
 def is_authentic_batch(batch: Batch) -> bool:
-    """Return whether the row and its receipt are authentic; its items are not checked."""
+    """Return whether the row and its receipt are authentic. Items are not checked."""
     if not batch.is_authentic:
         return False
     digest = (batch.said.get("receipt") or {}).get("sha256", "")
     try:
         return not digest or receipt_digest(batch.receipt) == digest
     except ValueError:
-        return False  # a receipt without a canonical form was never accepted
+        return False  # a receipt without a canonical form would never have been accepted
 
 
 def _wrong(field: str, problem: str, fix: str) -> InvalidInput:

@@ -1,4 +1,4 @@
-"""Verification of batches: each record belongs to an authentic batch with this run, done once."""
+"""Verify batches: each record about a run belongs to an authentic batch with that run, which acted once."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from runs.services.settling.agreeing import PROPOSE
 
 
 class Batches:
-    """A run's records against the batches they name, and the batches' outcomes."""
+    """Compares a run's records with the batches they name, and with the batches' outcomes."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
 
     def see(self, line: EventLine) -> None:
-        """Do nothing: no event concerns batches."""
+        """Do nothing, because no event concerns batches."""
 
     def problems(self) -> Iterator[str]:
         run_id = self.journal.run_id
         records: dict[str, list[OverrideRecord]] = {}
         for row in self.journal.rows(OverrideRecord, "id", after__has_key="batch"):
-            if isinstance(row.after, dict):  # otherwise its wrong code is reported
+            if isinstance(row.after, dict):  # if it isn't authentic, its wrong code is reported instead
                 records.setdefault(str(row.after.get("batch")), []).append(row)
         items = {str(item.batch_id): item for item in BatchItem.objects.filter(run_id=run_id).select_related("batch")}
         for named, rows in records.items():

@@ -1,4 +1,4 @@
-"""Pages of batches: choose runs by the list's filter, preview, start and watch."""
+"""Pages of batches: choose runs by the filter of the list, preview, start and watch."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from runs.services.bodies import RunFilter, SteerBody
 
 PAGE_SIZE, ITEMS_SHOWN = 50, 100
 _NOT_DONE = ("refused", "failed")
-# The page's name for each action.
+# The name of each action on the page.
 LABELS = {name: verb.label for name, verb in VERBS.items()} | {
     "priority": "Set priority for",
     "budget": "Raise budget for",
@@ -56,7 +56,7 @@ STATES = {
 
 
 class BatchesPage(Page):
-    """Bulk actions, newest first: all for operators and auditors, others their own."""
+    """The list of bulk actions, newest first: all for operators and auditors, others their own."""
 
     template = "bulk/list.html"
     section = "runs"
@@ -71,12 +71,12 @@ class BatchesPage(Page):
 
 
 class _BatchView:
-    """A batch as a page shows it."""
+    """The values of a batch that a page shows."""
 
     def __init__(self, progress: Any) -> None:
         self.on, self.of = progress, progress.batch
         self.label = LABELS.get(self.of.action, self.of.action)
-        # Workers leave unauthentic batches alone.
+        # Workers don't carry out batches that aren't authentic.
         self.is_left_alone = self.of.state == "running" and not services.is_authentic_batch(self.of)
         self.word, self.tone = ("skipped", "stop") if self.is_left_alone else STATES[self.of.state]
 
@@ -89,14 +89,14 @@ class _BatchView:
 
     @property
     def caps(self) -> str:
-        """Return the caps that a budget is raised to."""
+        """Return the caps that the batch raises a budget to."""
         budget = self.of.said.get("budget")
         caps = budget.items() if isinstance(budget, dict) else ()
         return ", ".join(f"{budgets.LABELS.get(name, name)}: {most}" for name, most in caps)
 
     @property
     def chosen(self) -> list[tuple[str, str]]:
-        """Return the filter that chose the runs; empty if they were named."""
+        """Return the filter that selected the runs; empty if they were named."""
         return _in_words(self.of.chosen.get("filter", {}))
 
 
@@ -112,7 +112,10 @@ def _state_words(state: str) -> str:
 
 
 class NewBatchPage(Page):
-    """The runs that the list's filter finds, and the form. A POST freezes them and shows a preview."""
+    """The page with the runs that the list's filter finds, and the form.
+
+    A POST fixes the selection and shows a preview.
+    """
 
     template = "bulk/new.html"
     section = "runs"
@@ -175,7 +178,7 @@ class NewBatchPage(Page):
 
 
 def _budget(sent: BatchForm) -> Budget:
-    """Return the caps in the form, without empty ones. Raises InvalidInput."""
+    """Return the caps in the form without empty ones. Raises InvalidInput."""
     typed = {name: text for name in CAPS if (text := getattr(sent, name))}
     return fit(Budget, {name: text if name == "usd" else _whole(text) for name, text in typed.items()}, "form")
 
@@ -188,8 +191,10 @@ def _may(action: str, held: frozenset[str]) -> bool:
 
 
 def _choice(given: dict[str, str]) -> RunFilter:
-    """Return the filter of the runs that the list shows. Raises InvalidInput for an unreadable one: it would match
-    more runs."""
+    """Return the filter of the runs in the list.
+
+    Raises InvalidInput if it is unreadable, since it would match more runs.
+    """
     texts = {name: text for name in RunFilter.model_fields if (text := given.get(name, "").strip())}
     sort = given.get("sort", "").strip()
     listed = Filters(sort=sort, where=texts.get("where", ""), wait=texts.get("wait", "")).unordered
@@ -198,12 +203,12 @@ def _choice(given: dict[str, str]) -> RunFilter:
 
 
 def _whole(text: str) -> int | str:
-    """Return a whole number; other text unchanged, for the body's rules to refuse."""
+    """Parse a whole number. Other text is returned unchanged, for the body's rules to refuse."""
     return int(text) if re.fullmatch(r"-?[0-9]{1,15}", text) else text
 
 
 class BatchPage(FormPage):
-    """One bulk action: its preview, then its results."""
+    """The page of one bulk action: first its preview, then its results."""
 
     template = "bulk/batch.html"
     section = "runs"

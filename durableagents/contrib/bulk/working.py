@@ -1,5 +1,8 @@
-"""Execution of batches by any worker. An item's operation and outcome are one commit. Items held by another worker are
-skipped, and the requester's roles are read again before each run."""
+"""Carry out batches; any worker can do so.
+
+An item's operation and outcome are one commit. Items that another worker holds are skipped, and the requester's roles
+are read again before each run.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ from runs.services.settling.agreeing import Proposal
 log = logging.getLogger("durableagents.contrib.bulk")
 IS_DUE = "EXISTS (SELECT 1 FROM runs_batch WHERE started_at IS NOT NULL AND ended_at IS NULL)"
 TURN_SECONDS = 5.0
-# Failures of an item, by the database or our code, before it is given up.
+# How often an item may fail because of the database or our code before it is given up.
 MAX_TRIES = 6
 _FORGED = "it was written or changed outside the application, or its runs were changed, so it is not executed"
 OPERATIONS: Mapping[str, Callable[..., Any]] = {
@@ -52,17 +55,17 @@ _reported: set[UUID] = set()
 
 
 def work_off() -> None:
-    """Work on batches until nothing is left that this worker can do, as a periodic job."""
+    """Work on batches, as a periodic job, until nothing is left that this worker can do."""
     while work(TURN_SECONDS):
         pass
 
 
 def work(seconds: float) -> bool:
-    """Work on batches for some seconds. Returns whether there may be more."""
+    """Work on batches for some seconds, and return whether there may be more work."""
     until = time.monotonic() + seconds
     under_way = Batch.objects.filter(started_at__isnull=False, ended_at__isnull=True).order_by("started_at", "id")
     turns = deque((batch, list[int]()) for batch in under_way if _is_authentic(batch))
-    while turns:  # round robin: small batches don't wait for large ones
+    while turns:  # round robin, so that small batches don't wait for large ones
         batch, passed = turns.popleft()
         if _has_more(batch, passed):
             turns.append((batch, passed))
@@ -72,7 +75,7 @@ def work(seconds: float) -> bool:
 
 
 def _is_authentic(batch: Batch) -> bool:
-    """Return whether the batch is authentic and its runs are those that were selected."""
+    """Return whether the batch is authentic and has exactly the selected runs."""
     items = list(batch.items.order_by("n").values_list("run_id", "wait_id")) if is_authentic_batch(batch) else []
     if items and digest_of(items) == batch.digest:
         return True
@@ -83,7 +86,7 @@ def _is_authentic(batch: Batch) -> bool:
 
 
 def _has_more(batch: Batch, passed: list[int]) -> bool:
-    """Give a batch its turn; return whether it needs another. Its errors don't affect other batches."""
+    """Work on a batch for its turn and return whether it needs another turn. Its errors don't affect other batches."""
     try:
         if _do_next(batch, passed):
             return True
@@ -96,7 +99,10 @@ def _has_more(batch: Batch, passed: list[int]) -> bool:
 
 
 def _do_next(batch: Batch, passed: list[int]) -> bool:
-    """Do the next free item; False if there is none. What the database refuses is retried later."""
+    """Carry out the next free item; return False if there is none.
+
+    Items that the database refuses are retried later.
+    """
     item_id = None
     try:
         with transaction.atomic():
@@ -119,7 +125,7 @@ def _do_next(batch: Batch, passed: list[int]) -> bool:
 
 
 def _is_active(batch_id: UUID) -> bool:
-    """Return whether the batch isn't stopped, and keep it so until this transaction ends."""
+    """Return whether the batch isn't stopped, and prevent a stop until this transaction ends."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT pg_advisory_xact_lock_shared({STOP_LOCK})", [str(batch_id)])
         cursor.execute("SELECT ended_at IS NULL FROM runs_batch WHERE id = %s", [batch_id])
@@ -127,7 +133,7 @@ def _is_active(batch_id: UUID) -> bool:
 
 
 def _do(batch: Batch, item: BatchItem) -> tuple[str, str, str]:
-    """Do the action and return its outcome, in the requester's access scope."""
+    """Carry out the action in the requester's access scope, and return its outcome."""
     run_id = item.run_id
     try:
         held, who = _requester(batch)
@@ -152,7 +158,10 @@ def _do(batch: Batch, item: BatchItem) -> tuple[str, str, str]:
 
 
 def _parameters(batch: Batch, item: BatchItem, run: Run) -> dict[str, Any]:
-    """Return this run's parameters; a verdict is for the outcome unknown at the request. Raises IllegalTransition."""
+    """Return the parameters for this run. Raises IllegalTransition.
+
+    A verdict is only for the outcome that was unknown at the request.
+    """
     if batch.action != "reconcile":
         return dict(batch.said)
     if item.wait_id is None:
@@ -163,7 +172,7 @@ def _parameters(batch: Batch, item: BatchItem, run: Run) -> dict[str, Any]:
 
 
 def _requester(batch: Batch) -> tuple[frozenset[str], Viewer]:
-    """Return the requester's current roles and access scope; shell users keep an operator's."""
+    """Return the requester's current roles and access scope. Shell users keep those of an operator."""
     if batch.by.startswith("os:"):
         return frozenset({OPERATOR}), EVERYTHING
     person = None if batch.person is None else get_user_model().objects.filter(pk=batch.person).first()
@@ -171,7 +180,7 @@ def _requester(batch: Batch) -> tuple[frozenset[str], Viewer]:
 
 
 def _count_failure(item_id: int, error: Exception) -> None:
-    """Count a failure by the database or our code; after MAX_TRIES the item has failed."""
+    """Count a failure caused by the database or our code. After MAX_TRIES failures the item has failed."""
     log.warning("batch item %s: %s", item_id, first_line(error), exc_info=not is_refusal(error))
     with transaction.atomic():
         item = BatchItem.objects.select_for_update(skip_locked=True).filter(pk=item_id, outcome="").first()

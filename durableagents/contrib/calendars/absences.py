@@ -1,4 +1,4 @@
-"""Absences: a person says from and until when. A stand-in is a deputy; there may be none."""
+"""Record when people are absent, and who stands in for them. The stand-in is a deputy; an absence may have none."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ledger.errors import DurableAgentsError, NotFound
 from ledger.rows import row_of
 from ledger.web.roles import AUDITOR, is_approver, is_role, roles
 
-MAX_ABSENCES = 20  # of one person, current or future
+MAX_ABSENCES = 20  # limit per person of current and future absences
 
 
 class AbsenceOver(DurableAgentsError):
@@ -43,9 +43,11 @@ def find(absence_id: int) -> Absence:
 
 
 def record_absence(body: AbsenceBody, *, by: Actor) -> Absence:
-    """Record an absence: one's own, or as an administrator anybody's. A named deputy stands in during it. Raises
-    InvalidInput by the wrong field, Forbidden, JustificationRequired; Proposed if two people change queues and a deputy
-    of someone else is named."""
+    """Record an absence: one's own, or as an administrator anybody's. A deputy named with it stands in meanwhile.
+
+    Raises InvalidInput (naming the wrong field), Forbidden, JustificationRequired; and Proposed if changes of queues
+    need two people and a deputy of another person is named.
+    """
     own = deputies.own_account(body.person, by)
     if body.deputy and (own is None or deputies.needs_second_person(by)):
         return record_absence_of_other(body, by=by)
@@ -67,7 +69,7 @@ def _record(body: AbsenceBody, own: User | None, by: Actor) -> Absence:
     role = next((role for role in sorted(roles(person)) if is_approver(role)), None)
     if role is None:
         raise wrong("person", f"{person.get_username()} decides in no queue", "someone who decides at a queue")
-    User.objects.select_for_update().get(pk=person.pk)  # serializes concurrent absences, for the limit
+    User.objects.select_for_update().get(pk=person.pk)  # Serializes the recording of absences, so that the limit holds.
     now = database_now()
     starts_at = max(body.starts_at or now, now)
     deputies.check_period(starts_at, body.ends_at, now)
@@ -101,8 +103,11 @@ def _save_deputy(body: AbsenceBody, own: User | None, why: str, by: Actor) -> De
 
 @transaction.atomic
 def end_absence(absence_id: int, *, by: Actor, justification: str) -> Absence:
-    """End an absence now, as the person or an administrator. A deputy named with it ends too, with its own record.
-    Raises NotFound, AbsenceOver, Forbidden, JustificationRequired."""
+    """End an absence now, as the person or an administrator.
+
+    The deputyship of a deputy named with it ends too, with a record of its own. Raises NotFound, AbsenceOver,
+    Forbidden, JustificationRequired.
+    """
     row = Absence.objects.select_for_update().filter(pk=absence_id).first()
     if row is None:
         raise NotFound("absence", absence_id)
@@ -114,11 +119,12 @@ def end_absence(absence_id: int, *, by: Actor, justification: str) -> Absence:
     before, was_ours = snapshot(row), row.is_authentic
     stands_in = row.deputy_id if was_ours else None
     row.ended_at, row.ended_by = now, by.ref
-    if was_ours:  # a code would make a forged row authentic: it ends, and stays forged
+    if was_ours:  # A new code would make a forged row authentic, so a forged row is ended without one.
         row.seal()
     row.save(update_fields=["ended_at", "ended_by", "code"])
-    if stands_in is not None:  # before any record: deciders lock the deputy's row first and write their record after it
-        with suppress(deputies.DeputyOver):  # it was revoked before
+    # Comes before any record: people who decide lock the deputy's row first and write their record after it.
+    if stands_in is not None:
+        with suppress(deputies.DeputyOver):  # the deputyship was ended before
             deputies.end_deputyship(stands_in, by=by, justification=why)
     user = User.objects.filter(pk=row.person).first()
     name = user.get_username() if user is not None else f"account {row.person}"
@@ -128,7 +134,7 @@ def end_absence(absence_id: int, *, by: Actor, justification: str) -> Absence:
 
 
 def snapshot(row: Absence) -> dict[str, object]:
-    """Return its values for an act's record."""
+    """Return the absence's values for the record of an act."""
     deputy = {} if row.deputy_id is None else {"deputy": row.deputy_id}
     return deputy | {
         "person": row.person,
@@ -138,8 +144,8 @@ def snapshot(row: Absence) -> dict[str, object]:
     }
 
 
-# SQL value about a queue q: its deciders, their current and future absences, and the stand-ins with what qualifies
-# them.
+# SQL value for a queue q: the people who decide there, their current and future absences, and their stand-ins with what
+# qualifies these.
 PRESENCE_SQL = """json_build_object('now', clock_timestamp(),
     'members', (SELECT coalesce(json_agg(u.id), '[]') FROM auth_user u JOIN auth_user_groups m ON m.user_id = u.id
                 JOIN auth_group g ON g.id = m.group_id WHERE g.name = q.role AND u.is_active),
@@ -165,8 +171,10 @@ _DESERTED = f"SELECT {PRESENCE_SQL}::text FROM approvals_queue q WHERE q.name = 
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """A queue's deciders and absences: absences with the person's name, and deputies whose account may decide, with
-    their own absences."""
+    """A queue's deciders and absences.
+
+    Absences come with the person's name. Deputies are those whose account may decide, with their own absences.
+    """
 
     now: datetime
     members: frozenset[int]
@@ -175,7 +183,10 @@ class Presence:
 
     @property
     def is_deserted(self) -> bool:
-        """Return whether every decider is away without a present stand-in. Forged absences and deputies don't count."""
+        """Return whether every decider is absent and has no stand-in who is present.
+
+        Forged absences and deputies don't count.
+        """
         away = {row.person for row, _ in self.absences if row.starts_at <= self.now < row.ends_at and row.is_authentic}
         gone = self.members & away
         return gone == self.members and not any(
@@ -200,7 +211,7 @@ def read_presence(fields: Mapping[str, Any]) -> Presence:
 
 
 def is_deserted(queue: str) -> bool:
-    """Return whether nobody is there; true for a missing queue."""
+    """Return whether nobody who decides in the queue is present; True for a queue that doesn't exist."""
     with connection.cursor() as cursor:
         cursor.execute(_DESERTED, [queue])
         found = cursor.fetchone()

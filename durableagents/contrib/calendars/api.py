@@ -55,7 +55,7 @@ class TimingRow(Shape):
 
 class _OfCalendar(ApiView):
     permission_classes = [SetsUp]
-    unversioned = frozenset({"preview"})  # example deadlines, counted from now
+    unversioned = frozenset({"preview"})  # examples of deadlines, counted from now
 
     def current(self, request: Request, *args: Any, **kwargs: Any) -> Any:
         if "calendar" in kwargs:
@@ -180,7 +180,7 @@ class DeputyRevoke(ApiView):
 
 
 def timing_row(queue: Queue) -> TimingRow:
-    """Return what a queue says of time now."""
+    """Return the time settings of a queue that are in force."""
     timing = queries.timing_of(queue)
     row = timing.row
     return TimingRow.of(

@@ -10,23 +10,23 @@ from django.apps import AppConfig
 class CalendarsConfig(AppConfig):
     name = "durableagents.contrib.calendars"
     label = "calendars"
-    # Read by durableagents/grants.py.
+    # durableagents/grants.py reads these.
     append_only_tables = ("approvals_calendar", "approvals_timing")
     frozen_columns = {
         "approvals_absence": {"id", "person", "deputy_id", "starts_at", "ends_at", "reason", "set_by", "made_at"}
     }
-    # Read by durableagents/urls.py and durableagents/urls_console.py.
+    # durableagents/urls.py and durableagents/urls_console.py read these.
     api_urls = "durableagents.contrib.calendars.api_urls"
     console_urls = "durableagents.contrib.calendars.console_urls"
 
     def demo_settings(self, *, by: Any, justification: str) -> Any:
-        """Return what the demo sets (read by durableagents/demo/oversight.py)."""
+        """Return the settings that the demo makes (read by durableagents/demo/oversight.py)."""
         from durableagents.contrib.calendars.demo import demo_settings
 
         return demo_settings(by=by, justification=justification)
 
     def ready(self) -> None:
-        """Install this app's feature."""
+        """Register this app's feature."""
         from durableagents.contrib.calendars.models import Absence, Calendar, Timing
         from durableagents.contrib.calendars.own_features import feature
         from ledger.protected import protect

@@ -1,4 +1,4 @@
-"""Deadlines by terms, calendars, escalations and pauses, in place of the core's plain ones."""
+"""Compute deadlines from terms, calendars, escalations and pauses, in place of the core's plain deadlines."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _MISSED = """CASE WHEN approvals_approval.escalated_to IS NOT NULL THEN (
 
 
 class BusinessDeadlines(Deadlines):
-    """Deadlines by terms and calendars."""
+    """Deadlines from recorded terms and calendars."""
 
     def read(self, approval: Approval, wait: Wait) -> Progress:
-        """Return an approval's time by its journal."""
+        """Return the state of an approval's deadlines, from its journal."""
         found = Progress(Course(approval.deadline))
         for event in time_events(approval, wait):
             step(found, str(approval.id), event)
@@ -53,7 +53,7 @@ class BusinessDeadlines(Deadlines):
         return self.read(approval, wait).course
 
     def calendar(self, course: timing.Course) -> Calendar | None:
-        """Return the calendar that counts its time now; None around the clock."""
+        """Return the calendar by which the approval's time is now counted; None if it is counted around the clock."""
         if not isinstance(course, Course):
             return None
         terms = course.terms or {}
@@ -68,7 +68,7 @@ class BusinessDeadlines(Deadlines):
         return super().counter(course) if calendar is None else calendar.between
 
     def shifted(self, due: Sequence[str], course: Course, by: timedelta) -> list[str]:
-        """Return these times of reminders, so much later."""
+        """Return these times of reminders, moved later by this much."""
         return [self.later(course, datetime.fromisoformat(each), by).isoformat() for each in due]
 
     def stop_clock(self, approval: Approval, wait: Wait, now: datetime) -> MovedClock | None:
@@ -88,7 +88,8 @@ class BusinessDeadlines(Deadlines):
     def revise(self, approval: Approval, wait: Wait, queue: str, now: datetime) -> Revision:
         known = self.read(approval, wait)
         first, deadline = self._rest(approval, known, wait, now)
-        if queue != approval.queue and not known.course.is_endless:  # an endless one has no remaining time to pass on
+        # an approval without expiry has no remaining time to pass on
+        if queue != approval.queue and not known.course.is_endless:
             first = self._rest_of_first(approval, wait, queue, now, deadline)
 
         def carry(following: Approval, wait_id: UUID) -> list[e.Event]:
@@ -99,8 +100,11 @@ class BusinessDeadlines(Deadlines):
     def _rest(
         self, approval: Approval, known: Progress, wait: Wait, now: datetime
     ) -> tuple[dict[str, Any] | None, datetime]:
-        """Return the next revision's terms: this one's, minus reminders already sent and time its clock was stopped. A
-        clock that is stopped for an inquiry resumes."""
+        """Return terms and deadline of the next revision.
+
+        The terms are this revision's, without reminders already sent and without the time for which the clock was
+        stopped. A clock that is stopped for an inquiry resumes.
+        """
         course, still = known.course, self.stopped(known.course, wait, now)
         due, deadline = self.shifted(known.due, course, still), self.later(course, course.deadline, still)
         if course.terms is None:
@@ -114,8 +118,11 @@ class BusinessDeadlines(Deadlines):
     def _rest_of_first(
         self, approval: Approval, wait: Wait, queue: str, now: datetime, deadline: datetime
     ) -> dict[str, Any] | None:
-        """Return the terms at the first stage, if the next revision goes to another queue: its recorded ones, with
-        reminders in the remaining time. If unknown, the strictest: denied at the deadline, without escalation."""
+        """Return the terms recorded for the first stage, with reminders in the remaining time.
+
+        Used if the next revision goes to another queue. None if the terms are unknown: then the strictest rule applies,
+        denied at the deadline without escalation.
+        """
         of_run = Approval.objects.select_related("wait").filter(run_id=approval.run_id)
         first = of_run.filter(pk=approval.case_id or approval.pk).first()
         if first is None or (first.wait.slot, first.queue) != (wait.slot, queue):
@@ -152,7 +159,7 @@ DEADLINES = BusinessDeadlines()
 
 
 def _missed(approval: Approval) -> MissedDeadline | None:
-    """Return the last missed deadline of an approval that was read with `annotations`, or None."""
+    """Return the last missed deadline of an approval that was read with `annotations`; None if there is none."""
     text = getattr(approval, "missed", None)
     if not text:
         return None
@@ -161,7 +168,7 @@ def _missed(approval: Approval) -> MissedDeadline | None:
 
 
 def _with_rest(fields: dict[str, Any], course: Course, due: list[str], now: datetime) -> dict[str, Any]:
-    """Return terms with what is left of their reminders and pauses."""
+    """Return the terms with the remaining reminders and pauses."""
     fields["remind_at"] = due
     if fields.pop("clock_stops", 0) and (left := course.pause_left // timedelta(minutes=1)) > 0:
         fields["clock_stops"] = left
@@ -169,7 +176,10 @@ def _with_rest(fields: dict[str, Any], course: Course, due: list[str], now: date
 
 
 def _carry_on(following: Approval, wait_id: UUID, slot: str, known: Progress, now: datetime) -> list[e.Event]:
-    """Escalate the next revision to the queues already asked, until the same time: a change takes it from nobody."""
+    """Escalate the next revision to the queues that were already asked, with the same deadlines.
+
+    So no queue loses the question when the plan is changed.
+    """
     steps = [each["to"] for each in (known.course.terms or {}).get("steps", [])]
     for n, to in enumerate(known.went, 1):
         add_escalation(following, n, to, "amended", following.deadline, now)
@@ -193,13 +203,13 @@ def _carry_on(following: Approval, wait_id: UUID, slot: str, known: Progress, no
 
 
 def add_escalation(approval: Approval, n: int, to: str, cause: str, deadline: datetime, now: datetime) -> None:
-    """Insert the row of the `n`-th escalation."""
+    """Insert the row of an approval's `n`-th escalation."""
     row = Escalation(approval=approval, n=n, run_id=approval.run_id, queue=to, cause=cause, deadline=deadline, at=now)
     row.seal()
     row.save(force_insert=True)
 
 
 def look_again(approval: Approval, at: datetime | None) -> None:
-    """Have the sweeper look at the approval then."""
+    """Set when the sweeper next checks the approval."""
     approval.look_at = at
     approval.save(update_fields=["look_at"])

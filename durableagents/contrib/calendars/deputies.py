@@ -1,5 +1,8 @@
-"""Deputies: a member names their own, an administrator anybody's (a two-person change of queues if configured); they,
-the principal and the deputy may end it. Each act is one transaction with its record."""
+"""Name and end deputies, each in one transaction with its record.
+
+A member names their own deputy, an administrator anybody's (which may need a second person, like other changes of
+queues). Administrators, the principal and the deputy may end it.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from ledger.errors import DurableAgentsError, NotFound
 from ledger.web.roles import roles
 
 MAX_PERIOD = timedelta(days=366)
-MAX_DEPUTIES = 20  # of one principal, current or future
+MAX_DEPUTIES = 20  # limit per principal of current and future deputies
 
 
 class DeputyOver(DurableAgentsError):
@@ -39,8 +42,11 @@ def find(deputy_id: int) -> Deputy:
 
 
 def name_deputy(body: DeputyBody, *, by: Actor) -> Deputy:
-    """Name a deputy: one's own, or as an administrator anybody's. Raises InvalidInput by the wrong field, Forbidden,
-    JustificationRequired; Proposed if two people change queues and it is someone else's."""
+    """Name a deputy: one's own, or as an administrator anybody's.
+
+    Raises InvalidInput (naming the wrong field), Forbidden, JustificationRequired; and Proposed if changes of queues
+    need two people and it is another person's deputy.
+    """
     own = own_account(body.principal, by)
     return (
         name_deputy_for_other(body, by=by)
@@ -52,7 +58,7 @@ def name_deputy(body: DeputyBody, *, by: Actor) -> Deputy:
 @two_person("queues", needs=PERMISSION, moving=frozenset({"starts_at"}))
 @transaction.atomic
 def name_deputy_for_other(body: DeputyBody, *, by: Actor) -> Deputy:
-    """Name another person's deputy, which grants the right to decide. Raises as `name_deputy` does."""
+    """Name another person's deputy, which gives the right to decide. Raises as `name_deputy` does."""
     return save_deputy(body, None, by=by)
 
 
@@ -62,14 +68,17 @@ def _name_own_deputy(body: DeputyBody, own: User, by: Actor) -> Deputy:
 
 
 def save_deputy(body: DeputyBody, own: User | None, *, by: Actor) -> Deputy:
-    """Save a deputy of `own`, or as administrator of the named principal. Raises as `name_deputy`, never Proposed."""
+    """Save a deputy of `own`, or as an administrator of the named principal.
+
+    Raises as `name_deputy`, but never Proposed.
+    """
     by = by if own is not None else as_admin(by)
     why = justified("deputy", body.justification)
     principal = own if own is not None else account("principal", body.principal)
     queue = _queue(body.queue)
     held = _roles_at(principal, queue)
     deputy = _checked_deputy(account("deputy", body.deputy), principal)
-    User.objects.select_for_update().get(pk=principal.pk)  # serializes concurrent requests, for the limit
+    User.objects.select_for_update().get(pk=principal.pk)  # Serializes concurrent requests, so that the limit holds.
     now = database_now()
     starts_at = max(body.starts_at or now, now)
     check_period(starts_at, body.ends_at, now)
@@ -89,32 +98,37 @@ def save_deputy(body: DeputyBody, own: User | None, *, by: Actor) -> Deputy:
     )
     row.seal()
     row.save(force_insert=True)
-    more = {"decides_as": held, **requested_start(body.starts_at)}  # for the second person
+    more = {"decides_as": held, **requested_start(body.starts_at)}  # shown to the second person
     by, more = (replace(by, role=held[0]), {}) if own is not None else (by, more)
     _record("deputy", row, principal, deputy, by=by, why=why, before={}, after=snapshot(row) | more)
     return row
 
 
 def own_account(name: str, by: Actor) -> User | None:
-    """Return the actor's account if `name` is theirs or empty; else None."""
+    """Return the actor's account if `name` is empty or their own; else None."""
     own = _active(by.person)
     return own if own is not None and name in ("", own.get_username()) else None
 
 
 def needs_second_person(by: Actor) -> bool:
-    """Return whether the request is treated as no person's own: made by key under the two-person rule."""
+    """Return whether the request needs a second person in any case: it was made by key under the two-person rule."""
     return by.kind == "key" and is_guarded("queues")
 
 
 def requested_start(wanted: datetime | None) -> dict[str, str]:
-    """Return the requested start for the second person: the actual one depends on when they agree."""
+    """Return the requested start as shown to the second person.
+
+    The actual start depends on when that person approves.
+    """
     return {"begins": "at once" if wanted is None else wanted.isoformat()}
 
 
 @transaction.atomic
 def end_deputyship(deputy_id: int, *, by: Actor, justification: str) -> Deputy:
-    """End a deputyship now, as principal, deputy or administrator. Raises NotFound, DeputyOver, Forbidden,
-    JustificationRequired."""
+    """End a deputyship now, as principal, deputy or administrator.
+
+    Raises NotFound, DeputyOver, Forbidden, JustificationRequired.
+    """
     row = Deputy.objects.select_for_update().filter(pk=deputy_id).first()
     if row is None:
         raise NotFound("deputy", deputy_id)
@@ -126,7 +140,7 @@ def end_deputyship(deputy_id: int, *, by: Actor, justification: str) -> Deputy:
         raise DeputyOver("It had already been revoked." if row.revoked_at else "It had already expired.")
     before, was_ours = snapshot(row), row.is_authentic
     row.revoked_at, row.revoked_by = now, by.ref
-    if was_ours:  # a code would make a forged row authentic: it ends, and stays forged
+    if was_ours:  # A new code would make a forged row authentic, so a forged row is ended without one.
         row.seal()
     row.save(update_fields=["revoked_at", "revoked_by", "code"])
     people = User.objects.in_bulk([row.principal, row.deputy])
@@ -144,7 +158,7 @@ def end_deputyship(deputy_id: int, *, by: Actor, justification: str) -> Deputy:
 
 
 def snapshot(row: Deputy) -> dict[str, Any]:
-    """Return its values for an act's record."""
+    """Return the deputyship's values for the record of an act."""
     return {
         "principal": row.principal,
         "deputy": row.deputy,
@@ -185,7 +199,10 @@ def _queue(name: str) -> Queue | None:
 
 
 def _roles_at(principal: User, queue: Queue | None) -> list[str]:
-    """Return the roles by which the principal decides there. Raises InvalidInput if none: no deputies of deputies."""
+    """Return the roles by which the principal decides in these queues. Raises InvalidInput if there are none.
+
+    So a deputy can't name a deputy in turn.
+    """
     held = roles(principal)
     found = [queue] if queue is not None else Queue.objects.exclude(state=Queue.State.REMOVED).order_by("name")
     found_roles = list(dict.fromkeys(each.role for each in found if each.role in held))

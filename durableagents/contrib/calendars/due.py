@@ -1,7 +1,10 @@
-"""Act on passed times of an approval: remind, escalate, keep waiting or expire; never approve."""
+"""Act on approvals whose times have passed: remind, escalate, keep waiting or expire.
 
-# Each approval has its own transaction under its run's locks, by the journal: a concurrent decision comes first or sees
-# the result, two sweepers act once, and a crash half-way leaves nothing done.
+Nothing is ever approved by time.
+"""
+
+# Each approval has its own transaction under its run's locks, and its state is read from the journal. So a concurrent
+# decision either comes first or sees the result, two sweepers act once, and after a crash half-way nothing is done.
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ from runs.services.command import is_busy, journal, locked
 
 log = logging.getLogger("durableagents.calendars")
 BATCH = 100
-# Found by index and checked again under locks. Paused and halted runs get their reminders once they continue.
+# These are found by index and checked again under locks. Paused and halted runs get their reminders once they continue.
 _DUE = """
     SELECT a.id, a.run_id FROM approvals_approval a JOIN runs_run r ON r.id = a.run_id
     WHERE a.state = 'open' AND a.look_at IS NOT NULL AND a.look_at <= statement_timestamp()
@@ -42,7 +45,7 @@ _DUE = """
 
 
 def on_due(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
-    """Handle a question's passed deadline. The sweeper has locked head, run and wait."""
+    """Handle the passed deadline of a question. The sweeper has locked head, run and wait."""
     approval = Approval.objects.select_for_update().get(wait=wait)
     known = DEADLINES.read(approval, wait)
     if DEADLINES.is_put_right(known.course, approval, wait, now):
@@ -58,8 +61,11 @@ def on_due(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
 
 
 def act_on_due(excluding: list[UUID], until: float) -> list[tuple[UUID, UUID, Exception]]:
-    """Remind of near deadlines and escalate deserted questions, except those in `excluding`. Cost is proportional to
-    what is due. Return the failures with run and error."""
+    """Send reminders of near deadlines, and escalate questions whose deciders are all away.
+
+    Skips those in `excluding`. The cost is proportional to the number of due approvals. Returns the failures as run and
+    error.
+    """
     with connection.cursor() as cursor:
         cursor.execute(_DUE, [excluding, BATCH])
         rows = cursor.fetchall()
@@ -69,7 +75,7 @@ def act_on_due(excluding: list[UUID], until: float) -> list[tuple[UUID, UUID, Ex
             break
         try:
             _act_on(approval_id, run_id)
-        except Exception as error:  # one question's failure must not block the others: the sweeper reports it
+        except Exception as error:  # The failure of one question must not block the others. The sweeper reports it.
             log.exception("run %s: nobody can be reminded of approval %s", run_id, approval_id)
             troubles.append((approval_id, run_id, error))
     return troubles
@@ -77,7 +83,7 @@ def act_on_due(excluding: list[UUID], until: float) -> list[tuple[UUID, UUID, Ex
 
 @transaction.atomic
 def _act_on(approval_id: UUID, run_id: UUID) -> None:
-    if is_busy(run_id):  # don't wait for its current holder
+    if is_busy(run_id):  # don't wait for whoever holds the lock now
         return
     _, run = locked(run_id, under=SWEEPER)
     wait = Wait.objects.select_for_update().get(approval=approval_id)
@@ -86,7 +92,7 @@ def _act_on(approval_id: UUID, run_id: UUID) -> None:
     is_over = approval.state != ApprovalState.OPEN or wait.resolved_at is not None or run.state in ENDED
     if is_over or run.state == State.PAUSED or approval.look_at is None or approval.look_at > now:
         return
-    if wait.deadline <= now or halted_time.is_halted(run.pk):  # the deadline itself is handled by `on_due`
+    if wait.deadline <= now or halted_time.is_halted(run.pk):  # `on_due` handles the deadline itself
         return
     known = DEADLINES.read(approval, wait)
     step = _next_step(approval, known)
@@ -101,7 +107,7 @@ def _act_on(approval_id: UUID, run_id: UUID) -> None:
 
 
 def _remind(approval: Approval, wait: Wait, known: Progress, of: int, now: datetime) -> None:
-    """Send one reminder for all that became due since the last."""
+    """Send one reminder for all that became due since the last one."""
     event = e.ApprovalReminded(
         slot=wait.slot,
         approval_id=str(approval.id),
@@ -116,7 +122,7 @@ def _remind(approval: Approval, wait: Wait, known: Progress, of: int, now: datet
 
 
 def _keep_waiting(approval: Approval, wait: Wait, known: Progress, now: datetime, by: Actor) -> None:
-    """Remind about a question without deadline, and schedule the next reminder."""
+    """Remind people of a question without a deadline, and schedule the next reminder."""
     terms = known.course.terms or {}
     deadline = known.course.next_reminder(now, versions.recorded_calendar(terms) if terms.get("calendar") else None)
     event = e.ApprovalReminded(
@@ -134,9 +140,9 @@ def _keep_waiting(approval: Approval, wait: Wait, known: Progress, now: datetime
 
 
 def _next_step(approval: Approval, known: Progress) -> Step | None:
-    """Return the next step whose queue can still be asked."""
+    """Return the next escalation step whose queue can still be asked; None if there is none."""
     steps = (known.course.terms or {}).get("steps", [])
-    items = {approval.queue, *known.went}  # by the journal: the row could be forged
+    items = {approval.queue, *known.went}  # taken from the journal, since the row could be forged
     for each in steps[known.course.escalated :]:
         queue = Queue.objects.filter(name=each["to"], state=Queue.State.OPEN).first()
         if queue is not None and queue.is_authentic and queue.name not in items:
@@ -147,7 +153,7 @@ def _next_step(approval: Approval, known: Progress) -> Step | None:
 def _escalate(
     approval: Approval, wait: Wait, known: Progress, step: Step, cause: str, now: datetime, by: Actor
 ) -> None:
-    """Escalate to a further queue with its own deadline."""
+    """Escalate to another queue, with a deadline of its own."""
     terms = known.course.terms or {}
     calendar: Calendar | None = versions.recorded_calendar(terms)
     span = timedelta(minutes=step.minutes)
@@ -175,7 +181,7 @@ def _escalate(
 
 
 def _number(approval: Approval) -> int:
-    """Return the next number, counting forged rows too."""
+    """Return the number of the next escalation. Forged rows count too."""
     return (Escalation.objects.filter(approval=approval).aggregate(last=Max("n"))["last"] or 0) + 1
 
 

@@ -10,12 +10,12 @@ from zoneinfo import ZoneInfo
 from ledger.zones import zone_of
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-MINUTES = 24 * 60  # of a day; as an end, its midnight
-LEAST = 60  # minimum minutes of work in a week
-MAX_SHIFTS = 6  # per day
-MAX_DAYS = 40_000  # days searched, over a century
+MINUTES = 24 * 60  # minutes of a day; as an end, midnight
+LEAST = 60  # minimum working minutes of a week
+MAX_SHIFTS = 6  # maximum number of shifts per day
+MAX_DAYS = 40_000  # how many days are searched: more than a century
 
-# Start and end, in minutes after midnight.
+# A shift's start and end, in minutes after midnight.
 Shift = tuple[int, int]
 Week = tuple[tuple[Shift, ...], ...]
 
@@ -35,7 +35,10 @@ class Calendar:
     holidays: frozenset[date] = field(default_factory=frozenset)
 
     def after(self, start: datetime, span: timedelta) -> datetime:
-        """Return when `span` of working time has passed; prefers a shift's end to the next start. Raises NoSuchTime."""
+        """Return the moment at which `span` of working time has passed. Raises NoSuchTime.
+
+        If this falls between two shifts, it is the end of the first, not the start of the second.
+        """
         left = span
         begun = start.astimezone(UTC)
         for opens, closes in self._shifts(begun):
@@ -59,7 +62,7 @@ class Calendar:
         return first is not None and first[0] <= at < first[1]
 
     def _shifts(self, since: datetime) -> Iterator[tuple[datetime, datetime]]:
-        """Yield working time not over at `since`, in UTC, without overlaps."""
+        """Yield working time that ends after `since`, in UTC and without overlaps."""
         last = since
         for begins, ends in self._by_the_wall(since):
             begins = max(begins, last)
@@ -68,13 +71,17 @@ class Calendar:
                 last = ends
 
     def _by_the_wall(self, since: datetime) -> Iterator[tuple[datetime, datetime]]:
-        """Yield shifts from the first moment of their start to the last of their end; midnight ends a day once."""
+        """Yield shifts by the local clock.
+
+        Each lasts from the first moment with its start time to the last moment with its end time. An end at midnight
+        ends the day only once.
+        """
         zone = zone_of(self.zone)
         day = since.astimezone(zone).date()
         for _ in range(MAX_DAYS):
             if day not in self.holidays:
                 for opens, closes in self.week[day.weekday()]:
-                    # A repeated hour counts in full; a skipped one not at all.
+                    # An hour that is repeated at a clock change counts in full; an hour that is skipped doesn't count.
                     ends = _moment(day, closes, zone, fold=int(closes != MINUTES))
                     if ends > since and (begins := _moment(day, opens, zone, fold=0)) < ends:
                         yield begins, ends
@@ -90,14 +97,14 @@ def _moment(day: date, minutes: int, zone: ZoneInfo, *, fold: int) -> datetime:
     found = local.astimezone(UTC)
     if found.astimezone(zone).replace(tzinfo=None) == local.replace(tzinfo=None):
         return found
-    # Skipped when the clocks went forward: both folds mean the moment of the jump.
+    # This time is skipped when the clocks go forward: both folds mean the moment of the change.
     gap = local.replace(fold=0).utcoffset(), local.replace(fold=1).utcoffset()
     before, after = (offset or timedelta() for offset in gap)
     return _transition(local.replace(tzinfo=None, fold=0), before, after, zone)
 
 
 def _transition(local: datetime, before: timedelta, after: timedelta, zone: ZoneInfo) -> datetime:
-    """Return the moment of the clock change that skips a local time, by bisection."""
+    """Return the moment of the clock change that skips a local time, found by bisection."""
     low, high = sorted([(local - before).replace(tzinfo=UTC), (local - after).replace(tzinfo=UTC)])
     while (seconds := (high - low) // timedelta(seconds=1)) > 1:
         middle = low + timedelta(seconds=seconds // 2)

@@ -1,5 +1,8 @@
-"""Rows of calendars, queue timings and absences. Calendars and timings are append-only versions, fixed when an approval
-is requested. Each row has a code, so forged ones move no deadline."""
+"""Models of calendars, queue timings and absences.
+
+Calendars and timings are append-only versions; an approval keeps the version that was current when it was requested.
+Each row has a code, so forged rows move no deadline.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,11 @@ from ledger.models import Coded, Json, append_only
 
 
 class Calendar(Coded):
-    """One version of a business calendar. `week` has each day's shifts, Monday first, in minutes after local midnight;
-    `holidays` are pairs of day and name. `is_removed` is set in a removed calendar's last version."""
+    """One version of a business calendar.
+
+    `week` has the shifts of each day, Monday first, in minutes after local midnight. `holidays` are pairs of day and
+    name. `is_removed` marks the last version of a removed calendar.
+    """
 
     id = models.BigAutoField(primary_key=True)
     name = models.TextField()
@@ -33,8 +39,11 @@ class Calendar(Coded):
 
 
 class Timing(Coded):
-    """One version of a queue's timing: its calendar, what happens to unanswered questions, and its reminders. `steps`
-    are pairs of queue and minutes; `remind` percentages of the time; `every` minutes, 0 for the gate's time."""
+    """One version of a queue's timing: its calendar, reminders, and what happens to unanswered questions.
+
+    `steps` are pairs of queue and minutes. `remind` has percentages of the time. `every` is in minutes; 0 means the
+    gate's time.
+    """
 
     id = models.BigAutoField(primary_key=True)
     queue = models.ForeignKey(Queue, on_delete=models.PROTECT, related_name="timings")
@@ -61,7 +70,10 @@ class Timing(Coded):
 
 
 class Absence(Coded):
-    """A person's absence. Their stand-in, if any, is a deputy; one that was named with the absence ends with it."""
+    """A person's absence.
+
+    The stand-in, if any, is a deputy. If the deputy was named with the absence, the deputyship ends with it.
+    """
 
     id = models.BigAutoField(primary_key=True)
     person = models.BigIntegerField(help_text="The account.")

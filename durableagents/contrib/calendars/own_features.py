@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from approvals.queues.labels import fields_of
 from approvals.queues.listed import deputies_of
-from durableagents.contrib.calendars import deputies as deputies  # its acts can need two people
+from durableagents.contrib.calendars import deputies as deputies  # registers acts that can need two people
 from durableagents.contrib.calendars import due, queries, texts, versions
 from durableagents.contrib.calendars.clock import DEADLINES
 from durableagents.contrib.calendars.hours import DAYS

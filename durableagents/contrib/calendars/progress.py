@@ -1,4 +1,4 @@
-"""Fold an approval's time from its journal."""
+"""Compute the state of an approval's deadlines from its journal."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ from runs.engine.tape import payload_of
 
 @dataclass(slots=True)
 class Progress:
-    """An approval's state by the slot's journal. `reminders` and `escalations` count those of all approvals at the
-    slot, to number the next. `went` are this one's further queues, `asked` its open inquiries, `due` its next
-    reminders."""
+    """The state of an approval's deadlines, from the journal of its slot.
+
+    `reminders` and `escalations` count those of all approvals at the slot, to number the next one. `went` are the
+    queues to which this approval was escalated, `asked` its open inquiries, `due` its next reminders.
+    """
 
     course: Course
     reminders: int = 0
@@ -35,7 +37,7 @@ class Progress:
 
 
 def step(found: Progress, approval_id: str, event: e.Event) -> None:
-    """Apply one event."""
+    """Apply one event of the journal."""
     is_this, was = getattr(event, "approval_id", "") == approval_id, found.course
     match event:
         case e.ApprovalRequested() if is_this:
@@ -80,5 +82,5 @@ def _reminded(found: Progress, event: e.ApprovalReminded) -> None:
 
 
 def next_look(due: Sequence[str]) -> datetime | None:
-    """Return when the next of these reminders is due."""
+    """Return when the first of these reminders is due."""
     return first_look({"remind_at": list(due)})

@@ -27,7 +27,7 @@ from ledger.web.shapes import Shape
 from ledger.zones import zone_of
 
 MAX_SHOWN = 200
-HOURS = 8.0  # of the preview, by default
+HOURS = 8.0  # default number of working hours in the preview
 
 
 class HolidayRow(Shape):
@@ -46,7 +46,7 @@ class ExampleRow(Shape):
 
     @property
     def asked_there(self) -> str:
-        """Return the local time: a template would show the server's."""
+        """Return the local time of the question. A template would show the server's time zone."""
         return f"{self.asked:%a %-d %b %Y %H:%M}"
 
     @property
@@ -76,7 +76,7 @@ class CalendarRow(Shape):
 
     @property
     def typed_holidays(self) -> str:
-        """Return the holidays as the form has them: a day and its name per line."""
+        """Return the holidays as the form shows them: a day and its name per line."""
         return "\n".join(f"{each.day} {' '.join(each.name.split())}" for each in self.holidays)
 
     @property
@@ -109,7 +109,7 @@ class AbsenceRow(Shape):
 
     @property
     def is_now(self) -> bool:
-        return self.starts_at <= datetime.now(UTC)  # for display
+        return self.starts_at <= datetime.now(UTC)  # this host's clock is exact enough for display
 
 
 def overview() -> list[CalendarRow]:
@@ -122,14 +122,15 @@ def overview() -> list[CalendarRow]:
 
 
 def calendar_row(row: Calendar, hours: float = HOURS) -> CalendarRow:
-    """Return a calendar in full, with examples of so many working hours."""
+    """Return a calendar in full, with examples of deadlines in this many working hours."""
     found = examples(calendar_of(row), hours, datetime.now(UTC)) if row.is_authentic else []
     return _calendar_row(row, services.used_by(row.name), found)
 
 
 def _calendar_row(row: Calendar, used_by: list[str], preview: list[ExampleRow]) -> CalendarRow:
     is_ours = row.is_authentic
-    week, holidays = (row.week, row.holidays) if is_ours else ([[] for _ in DAYS], [])  # a forged one may hold anything
+    # a forged row may contain anything
+    week, holidays = (row.week, row.holidays) if is_ours else ([[] for _ in DAYS], [])
     return CalendarRow.of(
         row,
         week={day: shifts_in_words(shifts) for day, shifts in zip(DAYS, week, strict=True)},
@@ -141,7 +142,7 @@ def _calendar_row(row: Calendar, used_by: list[str], preview: list[ExampleRow]) 
 
 
 def examples(calendar: hours.Calendar, hours: float, now: datetime) -> list[ExampleRow]:
-    """Return examples: asked now, on a Friday afternoon, at a weekend, and before a holiday."""
+    """Return examples of questions: asked now, on a Friday afternoon, at a weekend, and before a holiday."""
     zone, span = zone_of(calendar.zone), timedelta(minutes=round(hours * 60))
     today = now.astimezone(zone).date()
     friday = today + timedelta(days=(4 - today.weekday()) % 7 or 7)
@@ -168,7 +169,10 @@ def _at(day: date, hour: int, zone: Any) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class ShownTiming:
-    """A queue's timing. `row` is None if nothing authentic is set; `is_authentic` is false if anything was forged."""
+    """A queue's timing for display.
+
+    `row` is None if nothing authentic is set. `is_authentic` is false if any row was forged.
+    """
 
     queue: Queue
     row: Timing | None = None
@@ -193,7 +197,10 @@ class ShownTiming:
         return [(to, f"{hours_of(minutes)}{working}") for to, minutes in (self.row.steps if self.row else [])]
 
     def form(self, typed: Mapping[str, str] | None) -> dict[str, Any]:
-        """Return the form's values: the refused input, else what is set. It has three places for steps."""
+        """Return the form's values: the refused input, or else the current settings.
+
+        There are three places for steps.
+        """
         if typed is not None:
             steps = [(n, typed.get(f"to{n}", ""), typed.get(f"hours{n}", "")) for n in range(1, 4)]
             return {**typed, "steps": steps, "at_once": typed.get("at_once_if_away", "off") != "off"}
@@ -214,7 +221,7 @@ class ShownTiming:
 
     @property
     def remind(self) -> str:
-        """Return the reminder percentages as typed."""
+        """Return the percentages for reminders as they are typed."""
         return ", ".join(map(str, self.row.remind)) if self.row is not None else ""
 
     @property

@@ -1,5 +1,8 @@
-"""Set calendars and queue timings. Each act is one transaction that adds a version and records before and after. Open
-questions keep the version under which they were opened."""
+"""Set calendars and the timing of queues.
+
+Each act is one transaction that adds a version and records the values before and after. Open questions keep the version
+under which they were asked.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,10 @@ _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 
 
 def _written(day: object) -> object:
-    """Refuse other forms of a day: Pydantic would read a number as seconds since 1970. Raises ValueError."""
+    """Return the text of a day.
+
+    Raises ValueError for other types: Pydantic would read a number as seconds since 1970.
+    """
     if not isinstance(day, date) and not (isinstance(day, str) and _DAY.fullmatch(day)):
         raise ValueError("write the date as 2026-12-24")
     return day
@@ -51,7 +57,7 @@ def _written(day: object) -> object:
 Day = Annotated[date, Field(strict=False), BeforeValidator(_written)]
 
 
-# Rounded to minutes: a quarter of an hour is 0.25.
+# Hours, rounded to minutes; a quarter of an hour is 0.25.
 Hours = Annotated[float, Field(gt=0, le=8784, strict=False, allow_inf_nan=False), NoFlag]
 
 
@@ -128,7 +134,7 @@ class AbsenceBody(SteerBody):
     ends_at: Moment = Field(description="Time when it ends.")
 
 
-MAX_CALENDARS = 100  # calendars at most
+MAX_CALENDARS = 100  # maximum number of calendars
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}", re.ASCII)
 _SHIFT = re.compile(r"\s*([0-9]{1,2}):([0-9]{2})\s*[-–]\s*([0-9]{1,2}):([0-9]{2})\s*", re.ASCII)
 _LOCK_ALONE = "SELECT pg_advisory_xact_lock(hashtextextended('calendar ' || %s, 110))"
@@ -137,19 +143,19 @@ FIRST_DAY, LAST_DAY = date(2000, 1, 1), date(2200, 12, 31)
 
 
 class CalendarInUse(DurableAgentsError):
-    """A queue uses the calendar."""
+    """The calendar can't be removed, because a queue uses it."""
 
     status, code, title = 409, "calendar-in-use", "The calendar is still needed"
 
 
 class CalendarMoved(Moved):
-    """Someone else has just set the calendar."""
+    """Another person has just changed the calendar."""
 
     code, title = "calendar-moved", "The calendar was changed meanwhile"
 
 
 def find_calendar(name: str) -> Calendar:
-    """Return the current calendar. Raises NotFound."""
+    """Return a calendar's current version. Raises NotFound."""
     found = current_calendar(name)
     if found is None:
         raise NotFound("calendar", name)
@@ -159,8 +165,10 @@ def find_calendar(name: str) -> Calendar:
 @two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def set_calendar(body: CalendarBody, *, is_new: bool = False, seen: str | None = None, by: Actor) -> Calendar:
-    """Add a calendar or a version of one; only the former with `is_new`. Raises InvalidInput by the wrong field, Moved,
-    Forbidden, JustificationRequired."""
+    """Add a calendar or a new version of one. With `is_new` the calendar must not exist yet.
+
+    Raises InvalidInput (naming the wrong field), Moved, Forbidden, JustificationRequired.
+    """
     by, why = as_admin(by, "change calendars"), justified("calendar", body.justification)
     if not NAME.fullmatch(body.name):
         raise wrong("name", "may hold only letters, digits, _ and -", "such as DE or new_york")
@@ -190,7 +198,10 @@ def set_calendar(body: CalendarBody, *, is_new: bool = False, seen: str | None =
 @two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def remove_calendar(name: str, *, by: Actor, justification: str) -> Calendar:
-    """Remove a calendar; open questions keep it. Raises CalendarInUse, NotFound, Forbidden, JustificationRequired."""
+    """Remove a calendar. Open questions keep using it.
+
+    Raises CalendarInUse, NotFound, Forbidden, JustificationRequired.
+    """
     by, why = as_admin(by, "change calendars"), justified("calendar_remove", justification)
     _lock_use(name)
     last = find_calendar(name)
@@ -212,7 +223,10 @@ def used_by(name: str) -> list[str]:
 @two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def set_timing(name: str, body: TimingBody, *, seen: str | None = None, by: Actor) -> Timing:
-    """Replace a queue's timing. Raises InvalidInput by the field, Moved, NotFound, Forbidden, JustificationRequired."""
+    """Replace a queue's timing.
+
+    Raises InvalidInput (naming the field), Moved, NotFound, Forbidden, JustificationRequired.
+    """
     by, why = as_admin(by), justified("queue_timing", body.justification)
     queue = locked_with(name, [each.to for each in body.steps])
     if body.calendar:
@@ -258,7 +272,7 @@ def timing_values(row: Timing) -> dict[str, Any]:
 
 
 def form_values(row: Calendar | Timing | None) -> dict[str, Any]:
-    """Return what a form for it is made from; empty for missing or forged rows."""
+    """Return the values from which the timing's form is made; empty for missing or forged rows."""
     if row is None or not row.is_authentic:
         return {}
     return timing_values(row) if isinstance(row, Timing) else {} if row.is_removed else snapshot(row)
@@ -273,7 +287,7 @@ def snapshot(row: Calendar) -> dict[str, Any]:
 
 
 def week_of(texts: Mapping[str, str]) -> hours.Week:
-    """Return shifts by day from texts such as "09:00-12:00, 13:00-18:00". Raises InvalidInput."""
+    """Return the shifts of each day from texts such as "09:00-12:00, 13:00-18:00". Raises InvalidInput."""
     return tuple(tuple(_shifts(day, texts.get(day, ""))) for day in DAYS)
 
 
@@ -298,7 +312,10 @@ def _week(texts: Mapping[str, str]) -> list[list[list[int]]]:
 
 
 def _check_new(name: str) -> None:
-    """Check the limit and similar names, and block other additions until the transaction ends. Raises InvalidInput."""
+    """Check the number of calendars and similar names. Raises InvalidInput.
+
+    No other calendar can be added until the transaction ends.
+    """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended('calendars', 110))")
     known = [row.name for row in current_calendars() if row.is_authentic]
@@ -309,7 +326,10 @@ def _check_new(name: str) -> None:
 
 
 def _lock_use(calendar: str, *, shared: bool = False) -> None:
-    """Serialize removing a calendar and using it. An advisory lock, since append-only rows can't be locked."""
+    """Serialize removing a calendar and starting to use it.
+
+    An advisory lock, since append-only rows can't be locked.
+    """
     with connection.cursor() as cursor:
         cursor.execute(_LOCK_SHARED if shared else _LOCK_ALONE, [calendar])
 
@@ -333,7 +353,7 @@ def _holidays(body: CalendarBody) -> list[list[str]]:
 
 
 def _check_it_ends(row: Calendar) -> None:
-    """Refuse holidays that leave no working day for a year."""
+    """Check that holidays leave a working day in every year. Raises InvalidInput."""
     now = database_now()
     try:
         due = calendar_of(row).after(now, timedelta(minutes=1))
@@ -363,7 +383,7 @@ def _store(action: str, row: Calendar, last: Calendar | None, *, by: Actor, why:
 
 
 def _version(field: str, rows: QuerySet[Any]) -> int:
-    """Return the next version's number. Raises InvalidInput if it would not be found as the newest."""
+    """Return the number of the next version. Raises InvalidInput if forged rows have the highest numbers."""
     rows = rows.order_by("-version")
     last = next((row.version for row in rows[:LOOKED_AT] if row.is_authentic), 0)
     number = next_version(rows.values_list("version", flat=True), last)

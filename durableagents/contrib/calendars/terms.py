@@ -1,5 +1,8 @@
-"""Terms of an approval's time: what the rules of gate and queue come to. They are recorded with the plan when the gate
-opens; everything later uses the record. The plan's hash excludes them. Pure."""
+"""The terms of an approval's time, combined from the rules of gate and queue.
+
+They are recorded with the plan when the gate opens, and everything later uses the record. The plan's hash doesn't
+include them. Pure.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,13 @@ from durableagents.contrib.calendars.hours import Calendar, NoSuchTime
 from runs.engine.gating import timing
 from runs.engine.gating.timing import STRICTEST_FIRST, OnTimeout, Terms, Time, WorkingHours
 
-# Intervals of reminders without a deadline double, up to this multiple of the first.
+# Without a deadline, the intervals between reminders double, up to this multiple of the first.
 STRETCH = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A queue to ask in addition after the deadline, and how many minutes it has."""
+    """A queue that is asked in addition after the deadline, with the minutes it has."""
 
     to: str
     minutes: int
@@ -26,8 +29,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class QueueTiming:
-    """A queue's time settings, numbered by `version`. `remind` are percentages of the time; `every` is the first
-    interval, in minutes, of reminders without a deadline (0: the gate's time)."""
+    """A queue's time settings; `version` is their number.
+
+    `remind` has percentages of the time. `every` is the first interval, in minutes, of reminders without a deadline (0:
+    the gate's time).
+    """
 
     version: int = 0
     calendar: Calendar | None = None
@@ -36,7 +42,7 @@ class QueueTiming:
     remind: tuple[int, ...] = ()
     every: int = 0
     at_once_if_away: bool = False
-    clock_stops: int = 0  # maximum pause in minutes, while someone is asked about a question
+    clock_stops: int = 0  # longest pause, in minutes, while somebody is asked about a question
 
     def settle(self, now: datetime, time: Time) -> Terms:
         """Return the terms of an approval requested now. Raises ValueError if out of range."""
@@ -51,11 +57,11 @@ def settle(now: datetime, time: Time, *, queue: QueueTiming | None = None) -> Te
         return Terms(now + span)
     calendar = set_.calendar
     deadline = (calendar.after if calendar and is_working else plus)(now, span)
-    least = max(1, _minutes(span))  # less is too short to act in, and reminders would never end
+    least = max(1, _minutes(span))  # people can't act in less time, and reminders would never end
     steps = list(set_.steps) or ([Step(escalate_to, least)] if escalate_to else [])
     word = next((w for w in STRICTEST_FIRST if w in (on_timeout, set_.on_timeout)), "reject")
     if word == "escalate" and not steps:
-        word = "reject"  # there is no queue to escalate to
+        word = "reject"  # no queue is left to escalate to
     fields = {
         "on_timeout": word,
         "version": set_.version,
@@ -82,7 +88,7 @@ def settle(now: datetime, time: Time, *, queue: QueueTiming | None = None) -> Te
 
 
 def plus(at: datetime, span: timedelta) -> datetime:
-    """Add real time."""
+    """Return the time after this much real time."""
     return at + span
 
 
@@ -91,7 +97,7 @@ def _minutes(span: timedelta) -> int:
 
 
 def reminders(terms: Mapping[str, Any], calendar: Calendar | None, since: datetime, span: timedelta) -> list[str]:
-    """Return when people are reminded of a question with this much time."""
+    """Return when people are reminded of a question that has this much time."""
     step = plus if calendar is None else calendar.after
     return [step(since, span * share / 100).isoformat() for share in terms["remind"]]
 
@@ -103,7 +109,7 @@ def first_look(terms: Mapping[str, Any]) -> datetime | None:
 
 
 def terms_in(payload: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return recorded terms; None if invalid: then only the deadline counts, the strictest rule."""
+    """Return the recorded terms; None if invalid. Then only the deadline counts, which is the strictest rule."""
     steps, times = payload.get("steps"), payload.get("remind_at")
     is_right = (
         payload.get("on_timeout") in STRICTEST_FIRST
@@ -130,7 +136,7 @@ def are_moments(times: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A paused clock: since when, the original deadline and reminders, and how long it may stay paused."""
+    """A paused clock: when it was paused, the deadline and reminders before that, and the longest allowed pause."""
 
     at: datetime
     deadline: datetime
@@ -140,18 +146,21 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Course(timing.Course):
-    """An approval's progress with its terms (None: only a deadline), and numbers of escalations and reminders."""
+    """An approval's progress: its terms, and the numbers of escalations and reminders.
+
+    The terms are None if there is only a deadline.
+    """
 
     terms: Mapping[str, Any] | None = None
     escalated: int = 0
     reminded: int = 0
     reminded_late: int = 0
     stop: Stop | None = None
-    paused: timedelta = timedelta()  # total of earlier pauses
+    paused: timedelta = timedelta()  # total length of earlier pauses
 
     @property
     def pause_left(self) -> timedelta:
-        """The time for which its clock may still be paused."""
+        """The time for which the clock may still be paused."""
         most = 0 if self.terms is None else self.terms.get("clock_stops", 0)
         return timedelta(minutes=most) - self.paused
 
@@ -167,7 +176,7 @@ class Course(timing.Course):
 
     @property
     def ends_at(self) -> datetime | None:
-        """The time after which nobody may answer; None while time doesn't end it."""
+        """The time after which nobody may answer; None if no time ends it."""
         return None if self.is_endless or self.next_step is not None else self.deadline
 
     def next_reminder(self, now: datetime, calendar: Calendar | None) -> datetime:
@@ -177,7 +186,7 @@ class Course(timing.Course):
 
 
 def after_escalation(deadline: datetime, payload: Mapping[str, Any], before: Course) -> tuple[Course, list[str]]:
-    """Return the course after a recorded escalation, and its reminder times."""
+    """Return the progress after a recorded escalation, and its reminder times."""
     place, due, at = payload.get("step"), payload.get("remind_at"), payload.get("at")
     step = place if isinstance(place, int) else before.escalated
     since = datetime.fromisoformat(at) if isinstance(at, str) and are_moments([at]) else before.since
@@ -186,9 +195,8 @@ def after_escalation(deadline: datetime, payload: Mapping[str, Any], before: Cou
 
 
 # --- pauses -----------------------------------------------------------------------------------------------------------
-#
-# A question's clock is paused while someone is asked about it. The deadline is extended at once by the longest allowed
-# pause and shortened when the answer comes, so it is valid even if a process dies or no answer comes.
+# While somebody is asked about a question, its clock is paused. The deadline is extended at once by the longest allowed
+# pause, and shortened when the answer comes. So it is valid even if a process dies or no answer comes.
 
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -208,8 +216,12 @@ class Moved:
 def stop_clock(
     course: Course, due: Sequence[str], calendar: Calendar | None, at: datetime, *, stood: timedelta
 ) -> Moved | None:
-    """Pause the clock; None if it is not allowed, endless, paused or used up. `stood` is time under a halt so far,
-    working time if a calendar counts, which also extends the deadline."""
+    """Pause the clock; return None if that is impossible.
+
+    It is impossible if the terms don't allow it, the question has no deadline, the clock is already paused, or no pause
+    is left. `stood` is how long the question was halted so far (in working time if a calendar counts). It also extends
+    the deadline.
+    """
     left = course.pause_left
     if course.stop is not None or left <= timedelta() or course.is_endless:
         return None
@@ -226,7 +238,10 @@ def stop_clock(
 def resume_clock(
     course: Course, calendar: Calendar | None, at: datetime, *, stood: timedelta
 ) -> tuple[Moved, timedelta]:
-    """Resume the clock, and return for how long it was paused. `stood` is time halted since the pause."""
+    """Resume the clock, and return how long it was paused.
+
+    `stood` is how long the question was halted during the pause.
+    """
     stopped = course.stop
     assert stopped is not None
     between = (at - stopped.at) if calendar is None else calendar.between(stopped.at, at)
@@ -239,7 +254,7 @@ def resume_clock(
 
 
 def after_stop(deadline: str, payload: Mapping[str, Any], before: Course, due: list[str]) -> tuple[Course, list[str]]:
-    """Return the course after a recorded pause; an unreadable record changes nothing."""
+    """Return the progress after a recorded pause. An unreadable record changes nothing."""
     clock = payload.get("clock")
     if not deadline or not isinstance(clock, dict) or not _is_stop(clock):
         return before, due
@@ -249,7 +264,7 @@ def after_stop(deadline: str, payload: Mapping[str, Any], before: Course, due: l
 
 
 def after_resume(deadline: str, payload: Mapping[str, Any], before: Course, due: list[str]) -> tuple[Course, list[str]]:
-    """Return the course after a recorded resume; an unreadable record changes nothing."""
+    """Return the progress after a recorded resume. An unreadable record changes nothing."""
     clock = payload.get("clock")
     if not deadline or not isinstance(clock, dict) or not _is_end(clock):
         return before, due
@@ -262,7 +277,7 @@ def after_resume(deadline: str, payload: Mapping[str, Any], before: Course, due:
 
 
 def stop_record(found: Moved) -> dict[str, Any]:
-    """Return the record of a pause."""
+    """Return the record of a pause for the journal."""
     stop_ = found.course.stop
     assert stop_ is not None
     return {
@@ -275,7 +290,7 @@ def stop_record(found: Moved) -> dict[str, Any]:
 
 
 def resume_record(found: Moved, at: datetime, stood: timedelta) -> dict[str, Any]:
-    """Return the record of a resume."""
+    """Return the record of a resume for the journal."""
     return {"at": at.isoformat(), "stood": stood // _MICROSECOND, "remind_at": found.due}
 
 
@@ -290,7 +305,10 @@ def _is_end(clock: Mapping[str, Any]) -> bool:
 
 
 def later_by(calendar: Calendar | None) -> Callable[[datetime, timedelta], datetime]:
-    """Return a function that adds time, by a calendar if there is one; after its last day every hour counts."""
+    """Return a function that adds time, by a calendar if there is one.
+
+    After the calendar's last day every hour counts.
+    """
 
     def later(at: datetime, by: timedelta) -> datetime:
         if calendar is None or not by:

@@ -1,4 +1,4 @@
-"""Texts about time for pages: of an approval, and of values in records of changes."""
+"""Texts about time for pages: about an approval, and about values in records of changes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from durableagents.contrib.calendars.hours import DAYS
 
 
 def counted_in(terms: Mapping[str, Any]) -> str:
-    """Return how its time was counted: "8 working hours, calendar DE (version 2, Europe/Berlin)"."""
+    """Describe how the time was counted: "8 working hours, calendar DE (version 2, Europe/Berlin)"."""
     calendar = terms.get("calendar")
     hours = hours_of(terms.get("minutes"))
     if not terms.get("is_working"):
@@ -27,7 +27,7 @@ def _working(text: str) -> str:
 
 
 def timeout_text(terms: Mapping[str, Any], escalated_to: Sequence[str]) -> str:
-    """Return what happens if nobody decides."""
+    """Describe what happens if nobody decides."""
     if terms.get("on_timeout") == "remind":
         return "There is no deadline. Approvers are reminded until one of them decides."
     steps = [each for each in terms.get("steps") or [] if isinstance(each, dict)]
@@ -40,14 +40,14 @@ def timeout_text(terms: Mapping[str, Any], escalated_to: Sequence[str]) -> str:
 
 
 def so_far(escalated_to: Sequence[str], reminded: int) -> str:
-    """Return what happened because nobody decided yet."""
+    """Describe what has happened because nobody has decided yet."""
     parts = [f"Escalated: {' and '.join(escalated_to)} can decide too."] if escalated_to else []
     parts += [f"Reminded {reminded} time{'' if reminded == 1 else 's'}."] if reminded else []
     return " ".join(parts)
 
 
 def shifts_in_words(shifts: Sequence[Sequence[int]]) -> str:
-    """Return shifts as typed: 09:00-12:00, 13:00-18:00."""
+    """Return shifts as they are typed: 09:00-12:00, 13:00-18:00."""
     return ", ".join(f"{_clock(opens)}-{_clock(closes)}" for opens, closes in shifts)
 
 

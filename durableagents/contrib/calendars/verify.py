@@ -1,4 +1,4 @@
-"""Verify deadlines with terms against the journal: each is explained by a record."""
+"""Verify deadlines with terms against the journal: a record must explain each of them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class TimeChecks(DeadlineChecks):
-    """One run's approvals: progress and escalations by the journal."""
+    """Checks one run's approvals against the progress and escalations in the journal."""
 
     def __init__(self, journal: ReadJournal, deadlines: BusinessDeadlines) -> None:
         super().__init__(journal, deadlines)
         self.clock = deadlines
         self.of: dict[str, Progress] = {}
         self.last_reminder: dict[str, int] = {}
-        self.changed: dict[str, str] = {}  # what an approval is a change of
+        self.changed: dict[str, str] = {}  # by approval: the one whose plan it amends
 
     def see(self, line: EventLine) -> None:
         super().see(line)
@@ -73,7 +73,7 @@ class TimeChecks(DeadlineChecks):
         return resume_clock(course, self.clock.calendar(course), at, stood=stopped)[0].deadline
 
     def _wrong_step(self, seq: int, event: e.ApprovalEscalated) -> Iterator[str]:
-        """Check an escalation's queue and time by the terms and their calendar."""
+        """Check the queue and time of an escalation against the terms and their calendar."""
         terms, payload = self.of[event.approval_id].course.terms or {}, payload_of(event)
         steps, place = terms.get("steps", []), payload.get("step")
         named = steps[place] if isinstance(place, int) and 0 <= place < len(steps) else None
@@ -96,7 +96,7 @@ class TimeChecks(DeadlineChecks):
         return [event.to for _, event in self.went.get(id, [])]
 
     def _wrong_clock(self, line: EventLine, event: e.InquiryMade | e.InquiryEnded) -> Iterator[str]:
-        """Check that a clock stopped or resumed by its terms, and by the right time."""
+        """Check that a clock was stopped or resumed as its terms allow, and at the right time."""
         known, what = self.of[event.approval_id], f"event {line.seq}: the deadline of approval {event.approval_id}"
         course, calendar = known.course, self.clock.calendar(known.course)
         since = (course.stop.at if course.stop else course.since) or line.at
@@ -112,7 +112,7 @@ class TimeChecks(DeadlineChecks):
             yield f"{what} gives until {event.deadline}, not {right.deadline.isoformat()}"
 
     def about(self, what: str, row: Approval) -> Iterator[str]:
-        """Check an approval's columns about time."""
+        """Check the columns of an approval that concern time."""
         id = str(row.id)
         known, seq = self.of[id], self.last_reminder.get(id, 0)
         terms = known.course.terms
@@ -141,7 +141,7 @@ class TimeChecks(DeadlineChecks):
         return next_ < row.look_at <= self.clock.later(course, next_, stopped)
 
     def _looks(self, id: str, known: Progress) -> set[datetime | None]:
-        """Return when it may be looked at next: for a reminder, or to check whether everybody is away."""
+        """Return when the approval may be checked next: for a reminder, or because everybody may be away."""
         terms, found = known.course.terms or {}, {next_look(known.due)}
         if terms.get("at_once_if_away"):
             found.add(datetime.fromisoformat(terms["look_at"]))
@@ -150,7 +150,7 @@ class TimeChecks(DeadlineChecks):
 
 
 def _at(event: e.InquiryMade | e.InquiryEnded, line: EventLine) -> datetime:
-    """Return the event's own time: its line is a little later."""
+    """Return the event's own time. The time of its journal line is slightly later."""
     clock = payload_of(event).get("clock")
     at = clock.get("at") if isinstance(clock, dict) else None
     return datetime.fromisoformat(at) if isinstance(at, str) else line.at

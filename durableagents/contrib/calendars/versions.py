@@ -1,4 +1,4 @@
-"""Calendars and queue timings in force: rows with a valid code, as of the moment of reading."""
+"""Find the calendars and queue timings in force: rows with a valid code, as of the moment of reading."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from durableagents.contrib.calendars.models import Calendar, Timing
 from durableagents.contrib.calendars.terms import QueueTiming, Step
 from runs.engine.gating.timing import OnTimeout
 
-MAX_FORGED = 100  # forged calendars whose older versions are searched
+MAX_FORGED = 100  # how many versions of a calendar are searched if the newest are forged
 log = logging.getLogger("durableagents.calendars")
 
-# SQL expression: each queue's newest timings, and the newest versions of their calendars. Codes decide which count.
+# SQL expression for each queue's newest timings and the newest versions of their calendars. Their codes decide which
+# count.
 STATEMENT = f"""json_build_object(
     'queues', (SELECT coalesce(json_agg(json_build_array(q.name, t.told)), '[]')
         FROM approvals_queue q CROSS JOIN LATERAL (
@@ -34,7 +35,7 @@ STATEMENT = f"""json_build_object(
 
 
 def read_timings(values: Any) -> Mapping[str, QueueTiming]:
-    """Return timings by queue name from the result of STATEMENT. Forged rows count as missing."""
+    """Return timings by the name of the queue, from the result of STATEMENT. Forged rows count as missing."""
     known = {name: newest_of(Calendar, rows) for name, rows in values["calendars"]}
     found = {}
     for queue, rows in values["queues"]:
@@ -66,14 +67,17 @@ def timing_of(row: Timing, calendar: Calendar | None) -> QueueTiming:
 
 
 def calendar_of(row: Calendar) -> hours.Calendar:
-    """Return a version of a calendar for arithmetic."""
+    """Convert a calendar's version for computing times."""
     week = tuple(tuple((opens, closes) for opens, closes in shifts) for shifts in row.week)
     holidays = frozenset(date.fromisoformat(day) for day, _ in row.holidays)
     return hours.Calendar(row.name, row.version, row.zone, week, holidays)
 
 
 def recorded_calendar(terms: Mapping[str, Any]) -> hours.Calendar | None:
-    """Return the exact calendar version in the terms; None for around the clock, or if it isn't authentic."""
+    """Return exactly the calendar version that the terms name.
+
+    None if they count around the clock, or if the version isn't authentic.
+    """
     named = terms.get("calendar")
     if not named:
         return None
@@ -82,12 +86,15 @@ def recorded_calendar(terms: Mapping[str, Any]) -> hours.Calendar | None:
 
 
 def latest_version(name: str) -> Calendar | None:
-    """Return a calendar's newest authentic version, even if removed; else the newest, so that a forgery is seen."""
+    """Return a calendar's newest authentic version, even if it is removed.
+
+    If none is authentic, return the newest version, so that the forgery is noticed.
+    """
     return _counts(Calendar.objects.filter(name=name).order_by("-version")[:LOOKED_AT])
 
 
 def current_calendar(name: str) -> Calendar | None:
-    """Return a calendar as `latest` does; None if removed."""
+    """Return a calendar as `latest_version` does; None if it is removed."""
     row = latest_version(name)
     return None if row is None or row.is_removed else row
 
@@ -118,6 +125,6 @@ def current_timings() -> list[Timing]:
 
 
 def uses_of(queue: str) -> str:
-    """Return why other queues need this one, or ""."""
+    """Return why other queues need this one; "" if none does."""
     others = [row.queue.name for row in current_timings() if queue in [to for to, _ in row.steps]]
     return f"undecided requests of {', '.join(others)} are escalated to it" if others else ""

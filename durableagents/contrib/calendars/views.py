@@ -1,4 +1,4 @@
-"""Pages of calendars, queue timings and absences: everybody reads them, administrators set them."""
+"""Pages of calendars, queue timings and absences. Everybody may read them; administrators change them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _fit(shape: type[Body], seen: Mapping[str, tuple[str, str]], data: dict[str,
 
 
 class CalendarForm(SteerBody):
-    """A field for each day, and the holidays as lines of a day and its name."""
+    """A form with a field for each day; holidays are lines with a day and its name."""
 
     name: Name
     zone: Text
@@ -66,7 +66,7 @@ class CalendarForm(SteerBody):
 
 
 class TimingForm(SteerBody):
-    """Three places for steps, and the shares as numbers with commas between them."""
+    """A form with three places for steps; percentages are numbers separated by commas."""
 
     calendar: Name = ""
     on_timeout: Text = ""
@@ -109,12 +109,12 @@ _MAX_HOURS = int(MAX_WORK.total_seconds() // 3600)
 
 
 class CalendarsPage(QueuePage):
-    """All calendars."""
+    """The page with all calendars."""
 
     template = "calendars/calendars.html"
 
     def tell(self, request: HttpRequest, refused: Refused | None = None) -> HttpResponse:
-        """Show the page, with a refused form."""
+        """Show the page, with the form that was refused."""
         known = self.context(request, refused)
         days = [(day, known["typed"].get(day, "09:00-17:00" if day not in ("sat", "sun") else "")) for day in DAYS]
         shown = {"calendars": queries.overview(), "days": days, "act": reverse("new_calendar"), **known}
@@ -122,12 +122,12 @@ class CalendarsPage(QueuePage):
 
 
 class OneCalendarPage(QueuePage):
-    """A calendar in full, with examples."""
+    """The page of one calendar, with examples."""
 
     template = "calendars/calendar.html"
 
     def tell(self, request: HttpRequest, refused: Refused | None = None, *, calendar: str) -> HttpResponse:
-        """Show the page, with a refused form."""
+        """Show the page, with the form that was refused."""
         known = self.context(request, refused)
         asked = request.GET.get("hours", "").strip().replace("\x00", "")[:20]
         hours = _hours(asked or f"{queries.HOURS:g}")
@@ -154,11 +154,11 @@ def _hours(text: str) -> float | None:
         hours = float(text)
     except ValueError:
         return None
-    return hours if 0 < hours <= _MAX_HOURS else None  # NaN fails both comparisons
+    return hours if 0 < hours <= _MAX_HOURS else None  # NaN makes both comparisons false
 
 
 class _Read(Act):
-    """An act whose form is made into the service's body."""
+    """An act whose form is converted to the service's body."""
 
     def read(self, form: Sent, **address: Any) -> BaseModel:
         """Return the body. Raises InvalidInput, TooLarge."""
@@ -173,7 +173,7 @@ class NewCalendar(_Read, ForAdmins, PersonalAct, CalendarsPage):
 
 class CalendarAct(ForAdmins, PersonalAct, OneCalendarPage):
     def post(self, request: HttpRequest, **address: Any) -> HttpResponse:
-        """Do it to a calendar that exists. Raises NotFound."""
+        """Act on a calendar that exists. Raises NotFound."""
         services.find_calendar(address["calendar"])
         return super().post(request, **address)
 
@@ -183,30 +183,30 @@ class CalendarChanges(_Read, CalendarAct):
     page, has_own_page, body, aside = "calendar", True, CalendarForm, ("seen",)
 
     def read(self, form: Sent, **address: Any) -> BaseModel:
-        """Return the body, with the name in the address. Raises InvalidInput, TooLarge."""
+        """Return the body, with the name from the address. Raises InvalidInput, TooLarge."""
         form.texts["name"] = address["calendar"]
         return super().read(form, **address)
 
     def service(self, name: str, body: CalendarBody, *, seen: str | None, by: Actor) -> None:
-        """Add a version of the calendar, whose name is in the body too."""
+        """Add a version of the calendar. Its name is in the body too."""
         services.set_calendar(body, seen=seen, by=by)
 
 
 class QueueTimings(_Read, QueueAct):
     act, done, service = "QueueTimings", "Deadlines saved. Open cases keep theirs.", staticmethod(services.set_timing)
     body, reads, aside = TimingForm, {"at_once_if_away": is_on}, ("seen",)
-    defaults = {"at_once_if_away": "off"}  # an unticked box sends nothing
+    defaults = {"at_once_if_away": "off"}  # browsers send nothing for an unticked box
 
 
 class OwnAct(PersonalAct, QueuesPage):
-    """An act on absences or deputies, one's own or as an administrator anybody's."""
+    """An act on absences or deputies: one's own, or as an administrator anybody's."""
 
     page = "queues"
 
     def tell(self, request: HttpRequest, refused: Refused | None = None, **address: Any) -> HttpResponse:
-        """Show the page, with a refused form."""
+        """Show the page, with the form that was refused."""
         return super().tell(request, refused)
 
     def name_form(self, form: Sent, **address: Any) -> str:
-        """Name the form with its absence or deputyship."""
+        """Return the form's name, which includes the id of its absence or deputyship."""
         return "-".join([self.act, *map(str, address.values())])

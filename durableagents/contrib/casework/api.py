@@ -58,7 +58,7 @@ def _act(
     *,
     is_of_decider: bool = False,
 ) -> Any:
-    """Return the view of an act on an approval; one of its deciders adds a row."""
+    """Return the view class of an act that adds a row to an approval, for those who decide it."""
 
     class CaseAct(ApiView):
         __doc__ = about
@@ -76,7 +76,7 @@ def _act(
 
 
 _DELEGATED = "Let another person decide an approval in the caller's place."
-# By address below an approval, and its name.
+# The acts by their address below an approval, each with its name.
 ACTS = {
     ("inquiries", "api-inquiries"): _act(
         "Ask about an approval",

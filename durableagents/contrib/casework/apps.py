@@ -8,14 +8,14 @@ from django.apps import AppConfig
 class CaseworkConfig(AppConfig):
     name = "durableagents.contrib.casework"
     label = "casework"
-    # Read by durableagents/grants.py.
+    # durableagents/grants.py reads these.
     frozen_columns = {"approvals_claim": {"id", "approval_id", "person", "by", "role", "at"}}
-    # Read by durableagents/urls.py and durableagents/urls_console.py.
+    # durableagents/urls.py and durableagents/urls_console.py read these.
     api_urls = "durableagents.contrib.casework.api_urls"
     console_urls = "durableagents.contrib.casework.console_urls"
 
     def ready(self) -> None:
-        """Install this app's feature."""
+        """Register this app's feature."""
         from durableagents.contrib.casework import queries, talk
         from runs import features
 

@@ -1,5 +1,8 @@
-"""Claim and release an approval. Each is one transaction under the approval's lock, so claims never exceed the places
-and none is added after the decision. A claim decides nothing: others may decide anyway."""
+"""Claim and release an approval.
+
+Each act is one transaction under the approval's lock, so there are never more claims than places, and none is added
+after the decision. A claim decides nothing: others may decide anyway.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from ledger.web.bodies import Strict
 from runs.services.command import redraw
 
 DEFAULT_MINUTES = 10
-MAX_NAMED = 5  # in a sentence
+MAX_NAMED = 5  # how many names a sentence lists
 Minutes = Annotated[int, Field(ge=1, le=MAX_MINUTES, description="Duration in minutes, from now.")]
 ClaimId = Annotated[int | None, Field(ge=1, le=2**53 - 1, description="`id` of another person's claim to end.")]
 
@@ -37,7 +40,7 @@ class ClaimBody(Strict):
 
 
 class Claimed(DurableAgentsError):
-    """All claims on the approval are taken; `claims` and `detail` say by whom and until when."""
+    """All places for claims on the approval are taken. `claims` and `detail` say by whom and until when."""
 
     status, code, title = 409, "claimed", "Already claimed"
 
@@ -67,9 +70,11 @@ def _ended(row: Claim) -> str:
 
 @transaction.atomic
 def claim(approval_id: UUID, *, by: Actor, minutes: int = DEFAULT_MINUTES, take_over: int | None = None) -> Claim:
-    """Claim an open approval for so many minutes from now, or extend the own claim to that. `take_over` is the id of
-    another's claim, which ends. Raises NotFound, Claimed if all places are taken; Forbidden, AlreadyVoted,
-    AlreadyDecided as deciding would."""
+    """Claim an open approval for some minutes from now, or extend one's own claim to that time.
+
+    `take_over` is the id of another person's claim, which ends. Raises NotFound, Claimed if all places are taken, and
+    Forbidden, AlreadyVoted, AlreadyDecided as deciding would.
+    """
     approval = _locked(approval_id)
     if approval.state != ApprovalState.OPEN:
         raise AlreadyDecided(approval)
@@ -98,7 +103,7 @@ def claim(approval_id: UUID, *, by: Actor, minutes: int = DEFAULT_MINUTES, take_
 
 @transaction.atomic
 def release(approval_id: UUID, *, by: Actor) -> Claim:
-    """Release the own claim, even without the right to decide any more. Raises NotFound, NoClaim."""
+    """Release one's own claim, even without the right to decide any more. Raises NotFound, NoClaim."""
     approval, now = _locked(approval_id), database_now()
     if by.person is None:
         raise NoClaim(None)
@@ -112,7 +117,10 @@ def release(approval_id: UUID, *, by: Actor) -> Claim:
 
 
 def _locked(approval_id: UUID) -> Approval:
-    """Lock the question's row: last in the lock order, so nothing else may be locked under it. Raises NotFound."""
+    """Lock the approval's row. Raises NotFound.
+
+    It is the last in the lock order, so nothing else may be locked after it.
+    """
     found = Approval.objects.select_related("run", "wait").select_for_update(of=("self",)).filter(pk=approval_id)
     approval = found.first()
     if approval is None:
@@ -121,7 +129,7 @@ def _locked(approval_id: UUID) -> Approval:
 
 
 def _places(approval: Approval) -> int:
-    """Return the number of places: the votes still missing."""
+    """Return how many people may claim the approval at once: as many as there are missing votes."""
     if approval.case_id is None:
         return 1
     decisions = list(Decision.objects.filter(approval=approval).select_related("approval"))
@@ -129,7 +137,7 @@ def _places(approval: Approval) -> int:
 
 
 def _extend(own: Claim | None, now: datetime, until: datetime) -> Claim | None:
-    """Extend the open claim and return it. A lapsed one is ended, and None returned."""
+    """Extend the open claim and return it. If it has lapsed, end it and return None."""
     if own is None:
         return None
     if own.until <= now:
@@ -141,9 +149,9 @@ def _extend(own: Claim | None, now: datetime, until: datetime) -> Claim | None:
 
 
 def _end_lost_claims(approval: Approval, person: int, counted: Sequence[int], now: datetime) -> None:
-    """End claims of people who can no longer decide, so that regaining the right doesn't revive them."""
+    """End claims of people who can no longer decide, so that they don't revive when the right is given back."""
     rows = Claim.objects.filter(approval=approval, ended_at__isnull=True, until__gt=now)
-    if len(counted) < MAX_ACTIVE:  # else there may be more of them than are known
+    if len(counted) < MAX_ACTIVE:  # with MAX_ACTIVE counted claims there may be others that weren't read
         for row in rows.exclude(person=person).exclude(pk__in=counted)[:MAX_ACTIVE]:
             _end(row, Claim.Why.LAPSED, max(row.at, now))
 

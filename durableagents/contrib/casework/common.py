@@ -1,4 +1,4 @@
-"""Shared by inquiries and delegations: an open question, locked, and a person who may decide it."""
+"""What inquiries and delegations share: locking an open question, and checking the person who may decide it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,10 @@ def lock_open_question(approval_id: UUID, by: Actor) -> OpenQuestion:
 
 
 def decider(approval_id: UUID, by: Actor) -> tuple[OpenQuestion, Authority]:
-    """Lock it for a person who may decide it. Raises Forbidden, AlreadyVoted as well."""
+    """Lock an open question for a person who may decide it.
+
+    Raises as `lock_open_question`, and Forbidden, AlreadyVoted.
+    """
     unlocked = Approval.objects.select_related("run").filter(pk=approval_id).first()
     if unlocked is None:
         raise NotFound("approval", approval_id)
@@ -90,13 +93,13 @@ def by_whom(row: Inquiry | Delegation) -> str:
 
 
 def free(model: type[Inquiry | Delegation], approval_id: UUID, n: int) -> int:
-    """Return the first free number from `n`, the journal's count, skipping forged rows."""
+    """Return the first number from `n` that no row has. `n` is the journal's count; forged rows may have used more."""
     taken = set(model.objects.filter(approval=approval_id, n__gte=n).values_list("n", flat=True))
     return next(each for each in count(n) if each not in taken)
 
 
 def named(name: str, by: Actor) -> User:
-    """Return another account with console access. Raises InvalidInput."""
+    """Return another person's account that has access to the console. Raises InvalidInput."""
     user = account("to", name, "whom you name")
     if user.pk == by.person:
         raise wrong("to", "is yourself", "someone else", "whom you name")

@@ -1,5 +1,8 @@
-"""Delegate one question to a named person, who may decide it within both limits, with one vote for both. Each act is
-one transaction; the principal may still decide, and may take it back."""
+"""Delegate one question to a named person.
+
+That person may decide it within the limits of both, and the two have one vote together. Each act is one transaction.
+The principal may still decide, and may take the delegation back.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from ledger.web.roles import roles
 from runs import features
 from runs.services.command import journal, show_to
 
-MAX_OPEN, MAX_IN_ALL = 5, 40  # of one question
+MAX_OPEN, MAX_IN_ALL = 5, 40  # limit per question
 
 
 class NotHeld(AlreadyEnded):
@@ -35,9 +38,12 @@ class NotHeld(AlreadyEnded):
 
 @transaction.atomic
 def delegate(approval_id: UUID, *, to: str, justification: str, by: Actor) -> Delegation:
-    """Let another person decide an open question in one's place. Only for people who decide it by a role of their own.
-    `to` is the name of an account with a role other than auditor. Raises NotFound, Forbidden, InvalidInput,
-    JustificationRequired, AlreadyDecided, AlreadyVoted, RecordDamaged; then nothing has changed."""
+    """Let another person decide an open question in one's place.
+
+    Only people who decide it by a role of their own may delegate. `to` is the name of an account with a role other than
+    auditor. Raises NotFound, Forbidden, InvalidInput, JustificationRequired, AlreadyDecided, AlreadyVoted,
+    RecordDamaged; then nothing has changed.
+    """
     found, authority = decider(approval_id, by)
     if authority.deputyship is not None:
         whom = authority.deputyship.principal.name
@@ -97,7 +103,7 @@ def delegate(approval_id: UUID, *, to: str, justification: str, by: Actor) -> De
 
 
 def _must_be_new(approval_id: UUID, principal: int | None, deputy: int) -> None:
-    """Check that this pair has no open delegation, and that the limits hold. Raises InvalidInput."""
+    """Check that this pair has no open delegation, and that the limits aren't exceeded. Raises InvalidInput."""
     rows = list(Delegation.objects.select_for_update().filter(approval=approval_id))
     if any(row.ended_at is None and (row.principal, row.deputy) == (principal, deputy) for row in rows):
         is_known = any(row.is_authentic for row in rows if (row.principal, row.deputy) == (principal, deputy))
@@ -112,8 +118,10 @@ def _must_be_new(approval_id: UUID, principal: int | None, deputy: int) -> None:
 
 @transaction.atomic
 def take_back(approval_id: UUID, n: int, *, justification: str, by: Actor) -> Delegation:
-    """End a delegation, as its principal or deputy. Raises NotFound, Forbidden, AlreadyDecided, NotHeld,
-    JustificationRequired."""
+    """End a delegation, as its principal or deputy.
+
+    Raises NotFound, Forbidden, AlreadyDecided, NotHeld, JustificationRequired.
+    """
     unlocked = Delegation.objects.filter(approval=approval_id, n=n).first()
     if unlocked is None:
         raise NotFound("delegation", f"{approval_id}/{n}")
@@ -152,13 +160,13 @@ def take_back(approval_id: UUID, n: int, *, justification: str, by: Actor) -> De
 
 
 def _number(approval: Approval, slot: str) -> int:
-    """Return the slot's next number by the journal, skipping forged rows."""
+    """Return the next number at the slot: the journal's count, past numbers that forged rows used."""
     known = Event.objects.filter(run_id=approval.run_id, slot=slot, kind=e.ApprovalDelegated.KIND).count()
     return free(Delegation, approval.pk, known)
 
 
 def _check(approval: Approval, user: User) -> None:
-    """Check that the deputy could decide it. Raises InvalidInput."""
+    """Check that the deputy could decide the question. Raises InvalidInput."""
     them = Actor("user", user.get_username(), person=user.pk)
     facts = facts_of(approval, approval.run, them, roles(user))
     found = judge(facts, approves=False)

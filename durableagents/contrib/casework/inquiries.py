@@ -1,5 +1,7 @@
-"""Ask a named person about a case while the run keeps waiting. The queue may stop the question's clock meanwhile. Each
-act is one transaction."""
+"""Ask a named person about a case while the run keeps waiting.
+
+The queue may stop the question's clock meanwhile. Each act is one transaction.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,12 @@ from ledger.errors import DurableAgentsError, Forbidden, NotFound
 from runs import features
 from runs.services.command import journal, show_to
 
-MAX_OPEN, MAX_IN_ALL = 5, 40  # of one question
+MAX_OPEN, MAX_IN_ALL = 5, 40  # limit per question
 ANSWERED, WITHDRAWN = "answered", "withdrawn"
 
 
 class AlreadyEnded(DurableAgentsError):
-    """It was answered or withdrawn before."""
+    """The inquiry was already answered or withdrawn."""
 
     status, code, title = 409, "already-ended", "Already ended"
 
@@ -35,9 +37,11 @@ class AlreadyEnded(DurableAgentsError):
 
 @transaction.atomic
 def ask(approval_id: UUID, *, to: str, question: str, by: Actor) -> Inquiry:
-    """Ask someone about an open question, as a person who may decide it. `to` is the name of an account with a role
-    other than auditor. Raises NotFound, Forbidden, InvalidInput, JustificationRequired, AlreadyDecided, AlreadyVoted,
-    RecordDamaged; then nothing has changed."""
+    """Ask somebody about an open question, as a person who may decide it.
+
+    `to` is the name of an account with a role other than auditor. Raises NotFound, Forbidden, InvalidInput,
+    JustificationRequired, AlreadyDecided, AlreadyVoted, RecordDamaged; then nothing has changed.
+    """
     found, _ = decider(approval_id, by)
     text, user = justified("inquiry", question, field="question"), named(to, by)
     rows = [row for row in Inquiry.objects.filter(approval=found.approval.pk) if row.is_authentic]
@@ -92,7 +96,7 @@ def ask(approval_id: UUID, *, to: str, question: str, by: Actor) -> Inquiry:
 
 @transaction.atomic
 def answer(approval_id: UUID, n: int, *, answer: str, by: Actor) -> Inquiry:
-    """Answer an inquiry as the person asked. Raises as `ask`, and AlreadyEnded."""
+    """Answer an inquiry, as the person who was asked. Raises as `ask`, and AlreadyEnded."""
     row = _find(approval_id, n)
     if by.person is None or row.person != by.person:
         raise Forbidden(f"Only {row.to}, who was asked, may answer.")
@@ -105,7 +109,7 @@ def answer(approval_id: UUID, n: int, *, answer: str, by: Actor) -> Inquiry:
 
 @transaction.atomic
 def withdraw(approval_id: UUID, n: int, *, justification: str, by: Actor) -> Inquiry:
-    """Withdraw an inquiry as its asker. Raises as `answer`."""
+    """Withdraw an inquiry, as the person who asked. Raises as `answer`."""
     row = _find(approval_id, n)
     if by.person is None or row.asker != by.person:
         raise Forbidden(f"Only {row.by.partition(':')[2]}, who asked, may withdraw this.")
@@ -177,7 +181,7 @@ def _tell(kind: str, row: Inquiry, person: int) -> None:
 
 
 def _in_journal(found: OpenQuestion) -> tuple[int, set[int]]:
-    """Return how many inquiries the slot's journal has, and the numbers of this approval's open ones."""
+    """Return how many inquiries the slot's journal has, and the numbers of the open ones of this approval."""
     made, open_ = 0, set()
     for event in time_events(found.approval, found.wait):
         match event:

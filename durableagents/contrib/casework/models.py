@@ -1,4 +1,4 @@
-"""Claims on approvals."""
+"""The model of claims on approvals."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from approvals.queue_models import ends_once
 
 
 class Claim(models.Model):
-    """A person's claim on an approval. `until` is extended while it lasts; ended rows stay. A lapsed claim is marked by
-    the next act; until then `until` says so. Not part of the record and without code: nothing is decided by it."""
+    """A person's claim on an approval. Ended rows stay.
+
+    `until` is moved when the claim is extended. The next act marks a claim that has lapsed; before that, only `until`
+    shows it. Claims are not part of the record and have no code, because they decide nothing.
+    """
 
     class Why(models.TextChoices):
         LET_GO = "let go"
         TAKEN = "taken over"
-        SAID = "said"  # they voted, or a deputy did
-        CLOSED = "closed"  # with the case
+        SAID = "said"  # the person voted, or a deputy did
+        CLOSED = "closed"  # ended together with the case
         LAPSED = "lapsed"
 
     id = models.BigAutoField(primary_key=True)

@@ -1,5 +1,7 @@
-"""Claims for display: on an approval's page, in the inbox and in the API. Impossible rows are left out, and people who
-can no longer decide (account closed, role lost)."""
+"""Read claims for an approval's page, the inbox and the API.
+
+Rows that can't be valid are left out, and so are claims of people who can no longer decide (account closed, role lost).
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,10 @@ from durableagents.contrib.casework.models import Claim
 from ledger.web.seeing.viewers import viewer
 
 MAX_MINUTES = 60
-MAX_ACTIVE, MAX_HISTORY = 20, 60  # shown of one approval
+MAX_ACTIVE, MAX_HISTORY = 20, 60  # limit of claims shown per approval
 _HOLDS = """EXISTS (SELECT FROM auth_user_groups m JOIN auth_group g ON g.id = m.group_id
                     WHERE m.user_id = {who} AND g.name = c.role)"""
-# SQL: the current claims. It uses only the index of an approval's open claims.
+# SQL for the current claims. It only uses the index of an approval's open claims.
 _ACTIVE = f"""approvals_claim c JOIN auth_user u ON u.id = c.person AND u.is_active
     WHERE c.ended_at IS NULL AND c.until > clock_timestamp()
       AND c.until <= clock_timestamp() + interval '{MAX_MINUTES + 1} minutes' AND c.at BETWEEN '2000-01-01' AND c.until
@@ -83,7 +85,7 @@ class HistoryLine:
 
     @property
     def outcome(self) -> str:
-        """Return how it ended, to follow the time."""
+        """Return how the claim ended, as text that follows the time."""
         match self.why:
             case Claim.Why.LET_GO:
                 return "(released)"
@@ -98,7 +100,7 @@ class HistoryLine:
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """The claims of an approval for a reader. `room` is the number of people who may claim it at once."""
+    """The claims of an approval, for a reader. `room` is how many people may claim it at once."""
 
     me: int | None = None
     active: Sequence[ActiveClaim] = ()
@@ -115,28 +117,28 @@ class Claims:
 
     @property
     def seconds(self) -> int:
-        """Return after how many seconds the first claim lapses."""
+        """Return in how many seconds the first claim lapses."""
         return min((one.seconds for one in self.active), default=0)
 
     @property
     def is_full(self) -> bool:
-        """Return whether the reader would have to take over a claim."""
+        """Return whether the reader would have to take over another person's claim."""
         return len(self.others) >= self.room
 
     @property
     def taken(self) -> HistoryLine | None:
-        """Return the reader's last claim if someone took it over and they have not returned since."""
+        """Return the reader's last claim, if somebody took it over and the reader hasn't claimed the approval since."""
         last = next((each for each in self.newest_first if each.person == self.me), None)
         return last if last is not None and last.why == Claim.Why.TAKEN else None
 
     @property
     def history(self) -> list[HistoryLine]:
-        """Return the history, oldest first."""
+        """Return past and current claims, oldest first."""
         return list(reversed(self.newest_first))
 
 
 def name_in(ref: str) -> str:
-    """Return the name in an actor's reference, such as `user:ann`."""
+    """Return the name in the reference of an actor, such as `user:ann`."""
     return ref.partition(":")[2] or ref
 
 
@@ -151,7 +153,7 @@ def active_claims(approvals: Iterable[UUID]) -> dict[UUID, list[ActiveClaim]]:
 
 
 def claim_annotations(is_whole: bool) -> dict[str, RawSQL]:
-    """Return what is read with an approval: its claims, and on a page their history."""
+    """Return what is read together with an approval: its claims, and for a page their history."""
     parts = {"active": _LISTED, "history": _HISTORY} if is_whole else {"active": _LISTED}
     values = ", ".join(f"'{name}', {sql.format(id=_ID)}" for name, sql in parts.items())
     return {"casework_claims": RawSQL(f"json_build_object({values})::text", [], output_field=TextField())}
@@ -164,7 +166,7 @@ def _claims_of(approval: Any, room: int = 1) -> Claims:
 
 
 def approval_panels(opened: ApprovalDetail) -> list[ApprovalPanel]:
-    """Return the panels of an approval's page: its claims, their history, and a note where it is decided."""
+    """Return the panels of an approval's page: its claims, their history, and a note next to the form for deciding."""
     claims = _claims_of(opened.approval, opened.now.missing if opened.now is not None else 1)
     return [
         ApprovalPanel(f"casework/{template}.html", claims, place=place)
@@ -184,7 +186,7 @@ def approval_fields(approvals: Sequence[Approval], readable: Collection[UUID]) -
     return {id: {"claims": [ClaimRow.of(each) for each in claims]} for id, claims in found.items()}
 
 
-# The reader's few claims are read first, not all open approvals: an array leaves the planner no choice.
+# The reader's few claims are read first, not all open approvals. The array forces the planner to do so.
 FILTERS = {
     "nobody": ApprovalFilter(
         "unassigned",

@@ -1,4 +1,4 @@
-"""A case's inquiries and delegations for display."""
+"""Read the inquiries and delegations of a case for display."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from ledger.rows import row_of
 from ledger.web.roles import AUDITOR, INTEGRATOR, OPERATOR
 from ledger.web.seeing.viewers import viewer
 
-MAX_NAMES = 200  # names offered; others can be typed
-# SQL value: names of people who can be asked or delegated to (`consulting.common.named`).
+MAX_NAMES = 200  # limit of offered names; others can be typed
+# SQL value: names of people who can be asked or delegated to (as `casework.common.named` checks).
 NAMES = f"""(SELECT json_agg(json_build_array(named.id, named.username) ORDER BY named.username) FROM (
     SELECT u.id, u.username FROM auth_user u WHERE u.is_active AND EXISTS (
         SELECT FROM auth_user_groups m JOIN auth_group g ON g.id = m.group_id
@@ -30,7 +30,8 @@ NAMES = f"""(SELECT json_agg(json_build_array(named.id, named.username) ORDER BY
             OR g.name <> '{AUDITOR}' AND EXISTS (
                 SELECT FROM approvals_queue q WHERE q.role = g.name AND q.state <> 'removed')))
     ORDER BY u.username LIMIT {MAX_NAMES}) named)"""
-# SQL value: inquiries and delegations of the question {approval}, as text; `names` is NAMES, or null if not offered.
+# SQL value: inquiries and delegations of the question {approval}, as text. `names` is NAMES, or null if no names are
+# offered.
 TALK = """(SELECT json_build_object('names', {names},
     'inquiries', (SELECT coalesce(json_agg(to_json(i)::text ORDER BY i.at, i.id), '[]') FROM approvals_inquiry i
                   WHERE i.approval_id = {approval}),
@@ -41,7 +42,7 @@ _ALONE = f"SELECT {TALK.format(approval='asked.id', names='null')} FROM unnest(%
 
 @dataclass(frozen=True, slots=True)
 class ShownInquiry:
-    """One inquiry. `is_mine`: the reader is asked; `is_own`: they asked it."""
+    """One inquiry. `is_mine`: the reader was asked. `is_own`: the reader asked it."""
 
     row: Inquiry
     is_authentic: bool
@@ -68,7 +69,7 @@ class ShownDelegation:
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """All inquiries and delegations in order, and the names the reader may choose from, if requested."""
+    """All inquiries and delegations in order, and if requested the names that the reader may choose from."""
 
     inquiries: Sequence[ShownInquiry] = field(default_factory=tuple)
     delegations: Sequence[ShownDelegation] = field(default_factory=tuple)
@@ -85,7 +86,10 @@ class Talk:
         )
 
     def told(self, *, is_read: bool) -> Talk:
-        """Return what the reader may see: without the payload right, their own inquiries and those to them."""
+        """Return what the reader may see.
+
+        Without the right to read payloads, only inquiries by them and to them are included.
+        """
         inquiries = [each for each in self.inquiries if is_read or each.is_mine or each.is_own]
         return Talk(inquiries, self.delegations, self.names, self.deputies)
 
@@ -113,7 +117,7 @@ _OPEN_FOR = """
 
 
 def open_for(person: int) -> dict[str, Any]:
-    """Return an account's open inquiries and delegations by run, for its sockets, which only signal changes."""
+    """Return an account's open inquiries and delegations by run. Its sockets use them only to signal changes."""
     with connection.cursor() as cursor:
         cursor.execute(_OPEN_FOR, {"person": person})
         return dict(cursor.fetchall())
@@ -128,13 +132,13 @@ class TalkPanel:
 
 
 def talk_annotations(is_whole: bool) -> dict[str, RawSQL]:
-    """Return what is read with an approval of a page: its inquiries and delegations, and the names offered."""
+    """Return what is read together with an approval of a page: its inquiries and delegations, and the offered names."""
     sql = TALK.format(approval='"approvals_approval"."id"', names=NAMES)
     return {"casework_talk": RawSQL(sql, [], output_field=TextField())} if is_whole else {}
 
 
 def talk_panels(opened: ApprovalDetail) -> list[ApprovalPanel]:
-    """Return the panel of an approval's inquiries and delegations, and of its earlier revisions'."""
+    """Return the panel with the inquiries and delegations of an approval and its earlier revisions."""
     revisions: list[Any] = [opened.approval, *(each.approval for each in opened.earlier)]
     read, barred = [each.casework_talk for each in revisions], {opened.approval.run.creator, *opened.voters}
     talk = talk_in(read, opened.facts.who.person, barred).told(is_read=opened.is_read)
@@ -156,7 +160,7 @@ def talk_fields(approvals: Sequence[Approval], readable: Collection[UUID]) -> Ma
 
 
 def talk_in(names: Iterable[str], person: int | None, barred: Container[int | None] = ()) -> Talk:
-    """Parse results of TALK, one per question. `barred` are accounts that can't be delegated to."""
+    """Parse the results of TALK, one per question. `barred` are accounts that questions can't be delegated to."""
     read = [json.loads(each) for each in names]
     inquiries = sorted((row_of(Inquiry, row) for each in read for row in each["inquiries"]), key=lambda row: row.at)
     handed = sorted((row_of(Delegation, row) for each in read for row in each["delegations"]), key=_since)

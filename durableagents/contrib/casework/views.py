@@ -54,7 +54,7 @@ class Releases(DecidersPage):
 
 
 def _not_done(request: HttpRequest, approval_id: UUID, error: DurableAgentsError) -> HttpResponse:
-    """Return to the approval with the conflict (409) as a message. Raises any other error again."""
+    """Return to the approval and show the conflict (409) as a message. Raises other errors again."""
     if error.status != 409:
         raise error
     messages.warning(request, error.detail, extra_tags="hold")
@@ -68,7 +68,7 @@ class CaseAct(Act, InboxPage):
 
     @property
     def by(self) -> Actor:
-        """Return the person in the queue's role, if they decide there."""
+        """Return the person under their role in the queue, if they decide there."""
         held = roles(self.request.user)
         opened = load_approval_detail(self.kwargs["approval_id"], held, actor(self.request, ""))
         return actor(self.request, opened.role if opened.is_mine else (ordered(held) or [""])[0])
@@ -76,21 +76,21 @@ class CaseAct(Act, InboxPage):
     def tell(
         self, request: HttpRequest, refused: Refused | None = None, *, approval_id: UUID | None = None, n: int = 0
     ) -> HttpResponse:
-        """Show the case, with a refused form."""
+        """Show the case, with the form that was refused."""
         return super().tell(request, refused, approval_id=approval_id)
 
     def name_form(self, form: Sent, **address: Any) -> str:
-        """Name the form with the number of its question or delegation."""
+        """Return the form's name, which includes the number of its question or delegation."""
         return f"{self.act}-{address['n']}" if "n" in address else self.act
 
     def after(self, request: HttpRequest, result: Any, **address: Any) -> HttpResponse:
-        """Say what was done, on the case."""
+        """Show on the case's page what was done."""
         messages.success(request, self.done, extra_tags="ok")
         return redirect("approval", approval_id=address["approval_id"])
 
 
 class DecidersAct(Deciding, CaseAct):
-    """An act of those who decide the case, which is checked before their input."""
+    """An act of people who decide the case, which is checked before their input."""
 
     @property
     def by(self) -> Actor:

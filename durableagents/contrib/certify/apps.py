@@ -12,11 +12,11 @@ class CertifyConfig(AppConfig):
     name = "durableagents.contrib.certify"
     label = "certify"
     default_auto_field = "django.db.models.BigAutoField"
-    # Read by durableagents/grants.py.
+    # durableagents/grants.py reads these.
     append_only_tables = ("runs_probe",)
 
     def ready(self) -> None:
-        """Install this app's feature."""
+        """Register this app's feature."""
         from durableagents.contrib.certify.certificates import CachedCertificates, read_certificates
         from runs.features import Certification, Feature, install
 
@@ -26,7 +26,7 @@ class CertifyConfig(AppConfig):
 
 @contextmanager
 def _recording_calls(count_commits: Callable[[], int]) -> Iterator[None]:
-    """Record the calls of a crash test's worker."""
+    """Record the calls that a crash test's worker sends."""
     from django.conf import settings
 
     from durableagents.contrib.certify import call_record

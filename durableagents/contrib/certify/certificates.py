@@ -1,5 +1,8 @@
-"""Certificates of keyed tools, by what probes found. The newest probe of a tool counts, and of one that was changed
-since, its finding stays visible: an upstream system that ignores keys will keep ignoring them."""
+"""Certificates of keyed tools, from the results of probes.
+
+The newest probe of a tool counts. If the tool was changed since, the result stays visible, because an upstream system
+that ignores keys will keep ignoring them.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +45,8 @@ _COLUMNS = (
     "expires_at",
     "code",
 )
-# One row for each digest of a tool, however often it was probed: the newest with a clear verdict, since an unclear one
-# revokes nothing.
+# One row for each digest of a tool, however often it was probed: the newest one with a clear verdict, since an unclear
+# verdict revokes nothing.
 _NEWEST = f"""
     SELECT DISTINCT ON (tool, agent, made_of)
            {", ".join(f'"{name}"' for name in _COLUMNS)},
@@ -59,7 +62,7 @@ _WORDS: dict[str, Word] = {
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """Newest probe of a tool, and the seconds for which it was still valid when it was read."""
+    """The newest probe of a tool, and for how many seconds it was still valid when it was read."""
 
     probe: Probe
     seconds: float
@@ -89,7 +92,7 @@ def read_results() -> list[ProbeResult]:
 
 
 def newest_result(results: Iterable[ProbeResult], agent: str, tool: Tool) -> ProbeResult | None:
-    """Return the newest result of the tool as it is; otherwise of the agent's tool of this name before a change."""
+    """Return the newest result of exactly this tool, else of the agent's tool of this name before it was changed."""
     named = sorted((each for each in results if each.probe.tool == tool.name), key=lambda x: x.probe.at, reverse=True)
     digest = tool_digest(tool)
     same = [each for each in named if each.probe.made_of == digest]
@@ -97,7 +100,7 @@ def newest_result(results: Iterable[ProbeResult], agent: str, tool: Tool) -> Pro
 
 
 def standing_of(result: ProbeResult | None, tool: Tool, *, elapsed: float = 0.0) -> ProbeVerdict:
-    """Return what a keyed tool's newest result means `elapsed` seconds after it was read."""
+    """Return the verdict about a keyed tool from its newest result, `elapsed` seconds after the result was read."""
     if result is None:
         return NOT_PROBED
     word: Word = result.word
@@ -109,7 +112,7 @@ def standing_of(result: ProbeResult | None, tool: Tool, *, elapsed: float = 0.0)
 
 
 def read_certificates() -> Callable[[str, Tool], Certificate]:
-    """Read all results, and return a function that gives the certificate of an agent's keyed tool."""
+    """Read all results, and return a function that returns the certificate of an agent's keyed tool."""
     results = read_results()
 
     def certificate_of(agent: str, tool: Tool) -> Certificate:
@@ -123,7 +126,7 @@ def read_certificates() -> Callable[[str, Tool], Certificate]:
 
 
 class CachedCertificates(Certificates):
-    """A worker's certificates. They are read again when older than a few seconds, and at each unknown outcome."""
+    """A worker's certificates. They are read again when they are some seconds old, and at each unknown outcome."""
 
     def __init__(self, pool: Pool) -> None:
         super().__init__(settings.DURABLEAGENTS.uncertified_tools)
@@ -131,7 +134,8 @@ class CachedCertificates(Certificates):
         self._results: list[ProbeResult] = []
         self._read_at = float("-inf")
         self._reading = asyncio.Lock()
-        # Unsafe findings by the tool's digest. A restored database may lack them: they stay until a later probe.
+        # Results that were unsafe, by the tool's digest. A restored database may lack them, so they stay until a later
+        # probe.
         self._unsafe: dict[str, tuple[datetime, ProbeVerdict]] = {}
 
     async def standing(self, agent: str, tool: Tool, *, is_fresh: bool = False) -> ProbeVerdict:
@@ -148,8 +152,10 @@ class CachedCertificates(Certificates):
         return certificate
 
     async def _read(self, since: float) -> None:
-        """Load results, unless they were read at `since` (monotonic) or later. Waits through an outage of the database,
-        because without results nothing may be sent."""
+        """Load results, unless they were read at `since` (monotonic) or later.
+
+        Waits through an outage of the database, because without results nothing may be sent.
+        """
         patience = Patience()
         while self._read_at < since:
             async with self._reading:

@@ -1,4 +1,4 @@
-"""Results of probes."""
+"""The model of probes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from ledger.models import Coded, append_only
 
 
 class Probe(Coded):
-    """One probe of a tool. Each probe is a new row, and the newest of a tool counts."""
+    """One probe of a tool. Each probe is a new row, and the newest one of a tool counts."""
 
-    FREE = frozenset({"evidence"})  # its digest is covered
+    FREE = frozenset({"evidence"})  # excluded from the code, which covers its digest
 
     class Verdict(models.TextChoices):
         HONOURS = "honours_keys"

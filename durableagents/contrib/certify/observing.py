@@ -1,4 +1,4 @@
-"""The calls of a probe, two under one key with one body, and their comparison. The caller has recorded the intent."""
+"""Send the calls of a probe, two with one key and one body, and compare them. The caller has recorded the intent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ MAX_TRIES, PAUSE_SECONDS = 4, 1.0
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """Result of one call, with its text. `effect` names what it created or found, as far as its answer shows."""
+    """The result of one call, with its text.
+
+    `effect` is the name of what the call created or found, if its answer tells.
+    """
 
     outcome: Outcome
     text: str = ""
@@ -37,8 +40,10 @@ class CallResult:
 
 @dataclass(slots=True)
 class Observation:
-    """Result of a probe. `calls` are named first, repeat, control, conflict; `hook` is the answer of the reconcile
-    hook."""
+    """The result of a probe.
+
+    `calls` are named first, repeat, control, conflict. `hook` is the reconcile hook's answer.
+    """
 
     calls: dict[str, CallResult] = field(default_factory=dict)
     hook: str = ""
@@ -46,7 +51,7 @@ class Observation:
     finding: str = ""
 
     def evidence(self, keys: dict[str, str]) -> dict[str, Any]:
-        """Return the evidence as recorded, with digests in place of answers."""
+        """Return the evidence for the record, with digests in place of answers."""
         calls = {
             name: {
                 "key": keys[name],
@@ -62,8 +67,11 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class ProbePlan:
-    """Calls to send: the same body twice under the first key; optionally the body under another key (control), and
-    another body under the first key (conflict)."""
+    """The calls to send.
+
+    The same body is sent twice with the first key. Optional are the body with another key (control), and another body
+    with the first key (conflict).
+    """
 
     tool: Tool
     args: BaseModel
@@ -73,7 +81,7 @@ class ProbePlan:
 
 
 async def observe(plan: ProbePlan, pause: float = PAUSE_SECONDS) -> Observation:
-    """Make the calls. If the first one fails, nothing more is sent: it shows nothing about keys."""
+    """Make the calls. If the first one fails, nothing more is sent, because it shows nothing about keys."""
     observation = Observation()
     observation.calls["first"] = first = await _call(plan, "first", plan.args)
     if not first.is_answered:
@@ -91,7 +99,7 @@ async def observe(plan: ProbePlan, pause: float = PAUSE_SECONDS) -> Observation:
 
 
 async def _call_until_clear(plan: ProbePlan, name: str, args: BaseModel, pause: float) -> CallResult:
-    """Return the first clear result: the upstream system may still be busy with the previous call."""
+    """Call until the result is clear, and return it. The upstream system may still be busy with the previous call."""
     for _ in range(MAX_TRIES):
         result = await _call(plan, name, args)
         if result.outcome not in ("no answer", "not sent"):
@@ -132,11 +140,14 @@ def _answered(tool: Tool, answer: Any) -> CallResult:
 
 
 async def _in_thread(work: Callable[[], Any]) -> Any:
-    """Run a blocking function in a daemon thread: it can't be interrupted, and must not keep the process alive."""
+    """Run a blocking function in a daemon thread.
+
+    It can't be interrupted, and must not keep the process alive.
+    """
     result: Future[Any] = Future()
 
     def perform() -> None:
-        result.set_running_or_notify_cancel()  # a timeout of the waiting side doesn't cancel it
+        result.set_running_or_notify_cancel()  # a timeout of the waiting caller doesn't cancel the future
         try:
             result.set_result(work())
         except BaseException as error:
@@ -197,8 +208,10 @@ def _judge(plan: ProbePlan, observation: Observation) -> tuple[Verdict, str]:
 
 
 def _can_tell_apart(plan: ProbePlan, observation: Observation) -> bool:
-    """Return whether two effects could be told apart: by a name that only the upstream system gave, or because a
-    call under another key got another answer."""
+    """Return whether two effects could be told apart.
+
+    They can if only the upstream system assigns the name, or if the call with another key got another answer.
+    """
     first, control = observation.calls["first"], observation.calls.get("control")
     if control is not None and control.is_answered:
         return bool(control.effect != first.effect)
@@ -229,6 +242,6 @@ def _conflict_finding(conflict: CallResult | None) -> str:
 
 
 def _short(effect: Any) -> str:
-    """Return the name of an effect, or a digest of the answer if it names none, since it may be secret."""
+    """Return the name of an effect; if it has none, a digest of the answer, which may be secret."""
     text = effect if isinstance(effect, str) else digest_of(effect)[:19]
     return text if len(text) <= 80 else f"{text[:77]}…"

@@ -1,4 +1,4 @@
-"""Probes of tools: checked, announced on record before anything is sent, made, and recorded with their finding."""
+"""Probe tools: check, record the intent before anything is sent, make the calls, and record the result."""
 
 from __future__ import annotations
 
@@ -33,8 +33,10 @@ from runs.engine.tools import Tool, ToolCall
 
 @dataclass(frozen=True, slots=True)
 class ProbeRequest:
-    """A requested probe. `input` and `conflict` are plain data; `is_past_gate` if the caller accepts that no gate is
-    request."""
+    """A requested probe.
+
+    `input` and `conflict` are plain data. `is_past_gate` means that the caller accepts that no approval is requested.
+    """
 
     tool: str
     agent: str
@@ -46,7 +48,10 @@ class ProbeRequest:
 
 @dataclass(frozen=True, slots=True)
 class PreparedProbe:
-    """A checked probe, of which nothing was sent yet. `past_gate` is the queue that it passes by, or empty."""
+    """A checked probe, before any call.
+
+    `past_gate` is the queue whose approval the probe doesn't request; empty if none.
+    """
 
     agent: Agent
     plan: ProbePlan
@@ -55,8 +60,10 @@ class PreparedProbe:
 
 
 def prepare(request: ProbeRequest) -> PreparedProbe:
-    """Check everything that can be checked without sending. Raises InvalidInput with the wrong field, UnknownAgent,
-    UnknownVersion."""
+    """Check everything that can be checked without sending.
+
+    Raises InvalidInput (naming the wrong field), UnknownAgent, UnknownVersion.
+    """
     if failpoints.driven():
         raise _wrong("tool", "is called inside a run", "probe from a shell, outside a run")
     agent, tool = find(request.tool, request.agent)
@@ -77,7 +84,10 @@ def prepare(request: ProbeRequest) -> PreparedProbe:
 
 
 def find(name: str, agent: str) -> tuple[Agent, Tool]:
-    """Return the tool of this name and an agent that has it. Raises InvalidInput if none or different ones exist."""
+    """Return the tool of this name and an agent that has it.
+
+    Raises InvalidInput if there is none, or if agents have different ones.
+    """
     agents = [registry.find(agent)] if agent else registry.agents()
     having = [(each, tool) for each in agents if (tool := each.tool(name)) is not None]
     if not having:
@@ -95,7 +105,7 @@ def find(name: str, agent: str) -> tuple[Agent, Tool]:
 
 
 def probe(ready: PreparedProbe, *, by: Actor, pause: float = PAUSE_SECONDS) -> tuple[Probe | None, Observation]:
-    """Make the calls and record the finding. Returns no row if the first call failed, since that says nothing."""
+    """Make the calls and record the result. Return None if the first call failed, since that shows nothing."""
     tool, subject = ready.plan.tool, f"tool {ready.plan.tool.name} of {ready.agent.graph_id}"
     facts = {
         "tool": tool.name,
@@ -106,7 +116,8 @@ def probe(ready: PreparedProbe, *, by: Actor, pause: float = PAUSE_SECONDS) -> t
         "past_gate": ready.past_gate,
     }
     why = "a probe calls the upstream system twice under one key"
-    acted("probe", by=by, subject=subject, justification=why, after=facts)  # committed before anything leaves
+    # The intent is committed before anything is sent.
+    acted("probe", by=by, subject=subject, justification=why, after=facts)
     observation = asyncio.run(observe(ready.plan, pause))
     evidence = printable(scrubbed(observation.evidence(ready.keys)))
     finding = printable(scrubbed_error(observation.finding))[:2000]

@@ -1,4 +1,4 @@
-"""Two-person rules: one person proposes a change of rules, a second one applies it. See README.md."""
+"""Two-person rules: one person proposes a change of rules, another one applies it. See README.md."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ class ChangeControlConfig(AppConfig):
     name = "durableagents.contrib.change_control"
     label = "change_control"
     default_auto_field = "django.db.models.BigAutoField"
-    # Read by durableagents/grants.py.
+    # durableagents/grants.py reads these.
     append_only_tables = ("ledger_foureyes",)
     frozen_columns: ClassVar[Mapping[str, set[str]]] = {
         "ledger_rulechange": {
             *("id", "family", "act", "given", "told", "why", "by", "person", "role", "auth", "address", "made_at")
         },
     }
-    # Read by durableagents/urls.py and durableagents/urls_console.py.
+    # durableagents/urls.py and durableagents/urls_console.py read these.
     api_urls = "durableagents.contrib.change_control.api_urls"
     console_urls = "durableagents.contrib.change_control.console_urls"
 
@@ -40,7 +40,7 @@ class ChangeControlConfig(AppConfig):
         ]
 
     def ready(self) -> None:
-        """Let changes of rules need a second person, and install this app's feature."""
+        """Register this app's feature, and make changes of rules need a second person."""
         from durableagents.contrib.change_control import queries, services, setting
         from durableagents.contrib.change_control.verify import TwoPeople, check_changes
         from ledger import change_control

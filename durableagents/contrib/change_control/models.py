@@ -1,4 +1,4 @@
-"""The setting of two-person rules, and proposed changes. Tables keep their names from before this was an app."""
+"""Models of the two-person setting and of proposed changes. The tables have the names from before this was an app."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from django.db import models
 from ledger.clock import database_now
 from ledger.models import Coded, Json, append_only
 
-MAX_AGE = timedelta(days=14)  # of a proposal that is applied
+MAX_AGE = timedelta(days=14)  # how long a proposal can be applied
 
 
 class FourEyes(Coded):
-    """The families of rules that need two people. The newest row counts; none if never set."""
+    """The kinds of rules that need two people. The newest row counts; without any row, no kind does."""
 
     n = models.BigIntegerField(primary_key=True)
     families = ArrayField(models.TextField())
@@ -29,7 +29,7 @@ class FourEyes(Coded):
 
 
 class RuleChange(Coded):
-    """A proposed rule change: the act, its arguments, and what it would have done at that time."""
+    """A proposed change of rules: the act, its arguments, and what it would have done when it was proposed."""
 
     class State(models.TextChoices):
         OPEN = "open"
@@ -69,7 +69,7 @@ class RuleChange(Coded):
 
     @property
     def title(self) -> str:
-        """Return what is done to what. A forged row gets a fixed title."""
+        """Return what is done to what. A forged row has a fixed title."""
         if not self.is_authentic:
             return "A row that is not authentic"
         last: dict[str, Any] = self.told[-1] if self.told else {"action": self.act, "subject": ""}
@@ -77,7 +77,7 @@ class RuleChange(Coded):
         return subject if subject.startswith(f"{action} ") else f"{action}: {subject}"
 
     def is_late(self, now: datetime) -> bool:
-        """Return whether it is too old to be applied."""
+        """Return whether the proposal is too old to be applied."""
         return bool(self.state == self.State.OPEN and now - self.made_at >= MAX_AGE)
 
     @property
@@ -87,7 +87,7 @@ class RuleChange(Coded):
 
     def may_second(self, user: Any) -> bool:
         """Return whether the user's account may be the second person."""
-        from ledger.change_control import acts, holds  # imported late: it needs the models
+        from ledger.change_control import acts, holds  # imported here because it needs the models
 
         known = acts.get(self.act)
         return known is not None and user.pk != self.person and holds(user, known.needs)

@@ -1,4 +1,4 @@
-"""Proposed changes of rules, and the setting: one row each, for the API and the pages."""
+"""Read proposed changes of rules and the setting, one row each, for the API and the pages."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ CHIPS = {
     RuleChange.State.REFUSED: ("", "refused"),
     RuleChange.State.WITHDRAWN: ("", "withdrawn"),
 }
-_EMPTY: tuple[Any, ...] = (None, "", [])  # equal, whatever their type
+_EMPTY: tuple[Any, ...] = (None, "", [])  # values that are equal whatever their type
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One value that would change, as the records keep it."""
+    """One value that would change, in the form of the record."""
 
     name: str
     was: Any
@@ -49,7 +49,7 @@ class ToldRow(Shape):
 
     @property
     def parts(self) -> list[Part]:
-        """Return the differences."""
+        """Return the values that differ."""
         names = dict.fromkeys([*self.before, *self.after])
         parts = [Part(name, self.before.get(name), self.after.get(name)) for name in names]
         return [part for part in parts if part.was != part.now and not (part.was in _EMPTY and part.now in _EMPTY)]
@@ -104,7 +104,7 @@ class GuardsRow(Shape):
 
 
 def find_change(change_id: str) -> RuleChange | None:
-    """Return a change, also one that is over."""
+    """Return a change, also if it is closed."""
     return RuleChange.objects.filter(pk=change_id).first()
 
 
@@ -113,12 +113,12 @@ def list_changes(user: Any, *, state: str = "") -> list[RuleChangeRow]:
     rows, is_open = RuleChange.objects.order_by("-made_at"), Q(state=RuleChange.State.OPEN)
     parts = [(rows.filter(state=state), MAX_OPEN)] if state else [(rows.filter(is_open), MAX_OPEN)]
     parts += [] if state else [(rows.exclude(is_open), PAGE)]
-    now = database_now()  # once for all of them
+    now = database_now()  # read once for all rows
     return [change_row(row, user, now) for some, most in parts for row in some[:most]]
 
 
 def change_row(row: RuleChange, user: Any, now: datetime | None = None) -> RuleChangeRow:
-    """Return a change as this user sees it. A forged one has only its id, its time and whether it is open."""
+    """Return a change as this user may see it. A forged one has only its id, its time and whether it is open."""
     is_authentic = row.is_authentic
     if not is_authentic:
         state = row.state if row.state in RuleChange.State.values else RuleChange.State.OPEN
@@ -140,7 +140,7 @@ def count_open(held: frozenset[str]) -> Counted:
 
 
 def guards_row(ticked: Sequence[str] | None = None) -> GuardsRow:
-    """Return the setting, as it is or as `ticked`. A forged one guards all families."""
+    """Return the setting in force, or with the families in `ticked`. If it was forged, all families need two people."""
     families, setting = guarded_families() if ticked is None else ticked, read_setting()
     return GuardsRow(
         families=[GuardRow(family=name, words=text, needs_two=name in families) for name, text in FAMILIES.items()],
@@ -149,8 +149,10 @@ def guards_row(ticked: Sequence[str] | None = None) -> GuardsRow:
 
 
 def trial_of(row: RuleChange) -> tuple[str, dict[str, Any]] | None:
-    """Return the address that shows what a proposed change would do, and what it gets, as a form sends it: ticked boxes
-    only. None: there is none."""
+    """Return the address that previews a proposed change, and the fields of its form; None if there is none.
+
+    As a browser would, the form has only ticked boxes.
+    """
     if not row.is_authentic or row.act not in acts or not (address := acts[row.act].trial):
         return None
     given = (row.given.get("body") or {}).items()

@@ -1,4 +1,4 @@
-"""End a proposed rule change: a second person applies or refuses it, or its author withdraws it."""
+"""Close a proposed change of rules: a second person applies or refuses it, or its author withdraws it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ledger.models import ActRecord
 from runs import features
 
 MAX_OPEN = 200
-MAX_READ = 1000  # open rows, also forged ones
+MAX_READ = 1000  # limit of open rows, including forged ones
 
 
 class ChangeOver(DurableAgentsError):
@@ -30,7 +30,7 @@ class ChangeOver(DurableAgentsError):
 
 
 class ChangedMeanwhile(DurableAgentsError):
-    """The change would now do something else, or its target has changed since it was proposed."""
+    """The change would now have another result, or its target has changed since the proposal."""
 
     status, code, title = 409, "changed-meanwhile", "Changed since it was proposed"
 
@@ -42,7 +42,7 @@ class TooManyOpen(DurableAgentsError):
 
 
 def find(change_id: UUID) -> RuleChange:
-    """Return a change, also one that is over. Raises NotFound."""
+    """Return a change, also if it is closed. Raises NotFound."""
     found = RuleChange.objects.filter(pk=change_id).first()
     if found is None:
         raise NotFound("change", change_id)
@@ -50,14 +50,14 @@ def find(change_id: UUID) -> RuleChange:
 
 
 def propose(known: Guarded, args: tuple[Any, ...], kwargs: Mapping[str, Any], by: Actor) -> UUID:
-    """Store what a call would do, for a second person. Raises what the act raises, Forbidden, TooManyOpen."""
+    """Store what a call would do, for a second person. Raises Forbidden, TooManyOpen, and what the act raises."""
     given = pack(known, args, kwargs)
     person = _check_signed_in(by)
     with transaction.atomic():
         _check_holds(by, known, "You")
         effects = attempt(known, unpack(known, given), by)
         still_open = RuleChange.objects.filter(state=RuleChange.State.OPEN).order_by("-made_at")[:MAX_READ]
-        if sum(each.is_authentic for each in still_open) >= MAX_OPEN:  # others can't be refused
+        if sum(each.is_authentic for each in still_open) >= MAX_OPEN:  # people can't close forged ones
             raise TooManyOpen(f"Limit reached: {MAX_OPEN} changes are open. Apply, refuse or withdraw some first.")
         row = RuleChange(
             id=UUID(str(uuid_utils.uuid7())),
@@ -83,8 +83,11 @@ def propose(known: Guarded, args: tuple[Any, ...], kwargs: Mapping[str, Any], by
 
 @transaction.atomic
 def apply(change_id: UUID, *, by: Actor, justification: str) -> RuleChange:
-    """Apply the change as its author; both people are recorded. It must still do what was proposed. Raises ChangeOver,
-    ChangedMeanwhile, Forbidden, NotFound, JustificationRequired, and what the act itself raises."""
+    """Apply the change in its author's name; both people are recorded.
+
+    It must still do exactly what was proposed. Raises ChangeOver, ChangedMeanwhile, Forbidden, NotFound,
+    JustificationRequired, and what the act itself raises.
+    """
     row, known, why = _as_second("Applying a change", change_id, by, justification)
     kind, _, name = row.by.partition(":")
     author = Actor(kind, name, role=row.role, auth=row.auth, address=row.address, person=row.person)
@@ -101,7 +104,7 @@ def apply(change_id: UUID, *, by: Actor, justification: str) -> RuleChange:
 
 
 def _changed_since(row: RuleChange, effects: list[dict[str, Any]], last: int) -> str:
-    """Describe what else changed about the subject and by whom, up to record `last`; empty if the change differs."""
+    """Describe who changed what else about the subject, up to record `last`; empty if the change itself differs."""
     if [_difference(each) for each in effects] != [_difference(each) for each in row.told]:
         return ""
     names = {
@@ -160,7 +163,7 @@ def _as_second(what: str, change_id: UUID, by: Actor, justification: str) -> tup
 
 
 def _locked(change_id: UUID) -> RuleChange:
-    """Return the open, authentic change, locked. Raises ChangeOver, NotFound."""
+    """Lock and return the change if it is open and authentic. Raises ChangeOver, NotFound."""
     row = RuleChange.objects.select_for_update().filter(pk=change_id).first()
     if row is None:
         raise NotFound("change", change_id)
@@ -175,14 +178,14 @@ def _locked(change_id: UUID) -> RuleChange:
 
 
 def _check_signed_in(by: Actor) -> int:
-    """Return the person's id. Keys don't count, since an administrator makes keys for others. Raises Forbidden."""
+    """Return the person's id. Raises Forbidden for keys, because administrators can make keys for other accounts."""
     if by.kind != "user" or by.person is None:
         raise Forbidden("Two people must change this, and each must be signed in. An API key can't.")
     return by.person
 
 
 def _check_holds(by: Actor, known: Guarded, who: str) -> None:
-    """Check the account as it is now, whatever a request or row claims. Raises Forbidden."""
+    """Check the account as it is now, whatever a request or row says. Raises Forbidden."""
     if not holds(account_of(by), known.needs):
         needed = "administrator" if known.needs == SUPERUSER or "." in known.needs else known.needs
         raise Forbidden(f"{who} may not change this: it takes an active account of an {needed}.")

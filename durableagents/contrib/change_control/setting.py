@@ -1,4 +1,4 @@
-"""The setting: which rules two people must change."""
+"""The setting that says which rules need two people to change."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ledger.errors import Forbidden, InvalidInput
 from ledger.protected import protect
 from ledger.web.bodies import Justified
 
-GUARDS = "guards"  # the family of the setting itself
-# Held exclusively to set which rules need two people, shared to act on that setting.
+GUARDS = "guards"  # the family of this setting itself
+# This lock is held exclusively to change the setting, and shared by acts that depend on it.
 _LOCK = "hashtextextended('four eyes', 72)"
 
 protect(FourEyes, "two-person rule", named_by="n")
@@ -29,7 +29,10 @@ def read_setting() -> FourEyes | None:
 
 
 def guarded_families() -> frozenset[str]:
-    """Return the families that need two people now: all of them if the row was forged, so forging can't loosen it."""
+    """Return the families that need two people now.
+
+    If the row was forged these are all, so that forging can't loosen the rules.
+    """
     row = read_setting()
     if row is None:
         return frozenset()
@@ -37,19 +40,19 @@ def guarded_families() -> frozenset[str]:
 
 
 def is_guarded(family: str) -> bool:
-    """Return whether two people must change rules of a family. The setting itself is one as soon as any family is."""
+    """Return whether changes of a family need two people. The setting itself does as soon as any family does."""
     families = guarded_families()
     return bool(families) if family == GUARDS else family in families
 
 
 def hold(*, is_alone: bool = False) -> None:
-    """Keep the setting until the transaction ends. `is_alone` is for the transaction that changes it."""
+    """Keep the setting unchanged until the transaction ends. `is_alone` is for the transaction that changes it."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT pg_advisory_xact_lock{'' if is_alone else '_shared'}({_LOCK})")
 
 
 def needs_of(family: str) -> list[str]:
-    """Return what an account must hold to be one of the two people of a family."""
+    """Return what an account must have to be one of the two people for a family."""
     needs = {each.needs for each in acts.values() if each.family in (family, GUARDS)}
     return sorted(needs | {needed for of, needed in OTHER_NEEDS.items() if of == family})
 
@@ -66,8 +69,11 @@ class GuardsBody(Justified):
 @two_person(GUARDS, needs=SUPERUSER)
 @transaction.atomic
 def require(body: GuardsBody, *, by: Actor) -> FourEyes:
-    """Set the families of rules that need two people. Acts already under way follow the previous setting. Raises
-    Forbidden, JustificationRequired, InvalidInput for an unknown family or without two able people."""
+    """Set the families of rules that need two people. Acts in progress follow the previous setting.
+
+    Raises Forbidden, JustificationRequired; and InvalidInput for an unknown family, or if fewer than two people could
+    act.
+    """
     if by.auth != "shell" and not holds(account_of(by), SUPERUSER):
         raise Forbidden("Only an administrator may set which rules two people must change.")
     why = justified("Setting which rules need two people", body.justification)

@@ -1,7 +1,7 @@
-"""Keep the arguments of acts that change rules, and find out what such an act would do."""
+"""Store the arguments of acts that change rules, and find out what such an act would do."""
 
-# A trial runs the service itself in a savepoint that is rolled back: its refusals reach the author at once, and the
-# records it would write are the difference that the second person reads.
+# A trial runs the service itself in a savepoint that is rolled back. So its refusals reach the author at once, and the
+# records that it would write are the difference that the second person reads.
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ledger.change_control import NUMBER, Guarded, agreed
 
 
 def pack(act: Guarded, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments without the actor, as JSON that `unpack` turns back into the same."""
+    """Return the arguments without the actor as JSON, from which `unpack` restores them."""
     bound = inspect.signature(act.act).bind(*args, **kwargs).arguments
     given = {name: value for name, value in bound.items() if name != "by"}
     kept = {name: _adapter(act, name).dump_python(value, mode="json") for name, value in given.items()}
@@ -33,14 +33,14 @@ def unpack(act: Guarded, kept: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def perform(act: Guarded, given: Mapping[str, Any], by: Actor) -> list[dict[str, Any]]:
-    """Perform the act, and return its records. Raises what the act raises."""
+    """Perform the act and return its records. Raises what the act raises."""
     with agreed(), hearing() as records:
         act.act(**given, by=by)
     return [_without_moving(act, each) for each in records]
 
 
 def attempt(act: Guarded, given: Mapping[str, Any], by: Actor) -> list[dict[str, Any]]:
-    """Return the records the act would write, and roll it back. Raises what the act raises."""
+    """Perform the act, roll it back, and return the records it would write. Raises what the act raises."""
     records: list[dict[str, Any]] = []
     try:
         with transaction.atomic():
@@ -51,7 +51,7 @@ def attempt(act: Guarded, given: Mapping[str, Any], by: Actor) -> list[dict[str,
 
 
 def _without_moving(act: Guarded, record: dict[str, Any]) -> dict[str, Any]:
-    """Return a record without what differs on each run."""
+    """Return a record without the values that differ on each run."""
     name, moving = record["action"], act.moving
     after = {key: value for key, value in record["after"].items() if moving.isdisjoint((key, f"{name}.{key}"))}
     what, _, last = record["subject"].rpartition(" ")

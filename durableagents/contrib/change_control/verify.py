@@ -1,5 +1,8 @@
-"""Verify the setting and proposed changes, whose rows are authentic and have their acts, and settlements by two people:
-the second confirmed what the first proposed, with no news about the call in between."""
+"""Verify the setting, proposed changes, and settlements by two people.
+
+Rows must be authentic and have their acts. In a settlement, the second person must have confirmed what the first one
+proposed, with no news about the call in between.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ _ENDED = {"rule_change_apply": "applied", "rule_change_refuse": "refused", "rule
 
 
 def check_changes() -> Listed | None:
-    """Check all rows of both; None if there are none."""
+    """Check all rows of the setting and of proposed changes; None if there are none."""
     rows = [row for row in FourEyes.objects.order_by("n") if row.is_authentic]
     changes = RuleChange.objects.order_by("made_at", "id")
     found = [*_guards(rows), *_changes(list(changes))]
@@ -30,7 +33,7 @@ def check_changes() -> Listed | None:
 
 
 def _guards(rows: list[FourEyes]) -> Iterator[str]:
-    """Compare the authentic rows with their acts. `ledger/protected.py` finds the others."""
+    """Compare the authentic rows with their acts. `ledger/protected.py` finds rows that aren't authentic."""
     setting_acts = ActRecord.objects.filter(action="four_eyes", n__gt=0)
     acts = Counter(
         (str(_outcome_of(act).get("families")), act.by) for act in setting_acts if isinstance(act.after, dict)
@@ -46,14 +49,14 @@ def _guards(rows: list[FourEyes]) -> Iterator[str]:
 
 
 def _outcome_of(act: ActRecord) -> dict[str, Any]:
-    """Return an act's outcome; empty if none of our processes can have written it."""
+    """Return the outcome of an act; empty if none of our processes can have written it."""
     return act.after if isinstance(act.after, dict) else {}
 
 
 def _by_two(what: str, row: RuleChange, agreement: ActRecord | None) -> Iterator[str]:
-    """Check that two people agreed, and that the records just before the agreement are the proposed ones."""
+    """Check that two people agreed, and that the records just before the approval are the proposed ones."""
     if agreement is None or agreement.n is None or not isinstance(row.told, list):
-        return  # reported by the checks of its acts and its code
+        return  # The checks of its acts and of its code report this.
     if agreement.person in (None, row.person):
         yield f"{what} was applied by its proposer"
     done = list(ActRecord.objects.filter(n__gte=agreement.n - len(row.told), n__lt=agreement.n).order_by("n"))
@@ -62,7 +65,7 @@ def _by_two(what: str, row: RuleChange, agreement: ActRecord | None) -> Iterator
 
 
 def _is_told(act: ActRecord, fields: dict[str, Any], person: int) -> bool:
-    """Return whether an act is the proposed one, except for generated parts."""
+    """Return whether an act is the proposed one, apart from generated parts."""
     is_same = (act.action, act.queue, act.before, act.person) == (
         fields["action"],
         fields["queue"],
@@ -93,8 +96,8 @@ def _changes(rows: list[RuleChange]) -> Iterator[str]:
         yield f"{subject} was proposed, but its row is missing"
 
 
-# The lock orders changes of the setting and acts under it by one clock; in case the clock was set back, settlements
-# near a change aren't judged.
+# The lock orders changes of the setting and acts under it by one clock. Because the clock may have been set back,
+# settlements near a change aren't judged.
 _NEAR = timedelta(seconds=1)
 _BY_PEOPLE = ("user:", "key:")
 
@@ -117,7 +120,7 @@ class TwoPeople:
         self.settled: list[_Settled] = []
 
     def see(self, line: EventLine) -> None:
-        """Keep proposals, and compare a settlement with its proposal."""
+        """Note proposals, and compare each settlement with its proposal."""
         event = line.event
         match event:
             case e.OutcomeProposed():
@@ -167,7 +170,7 @@ class TwoPeople:
 
 
 def _is_for_two(at: datetime) -> bool:
-    """Return whether settlements needed two people then, by the authentic rows."""
+    """Return whether settlements needed two people at that time, according to the authentic rows."""
     rows = [row for row in FourEyes.objects.order_by("-n") if row.is_authentic]
     before = next((row for row in rows if row.at <= at - _NEAR), None)
     near = [row for row in rows if at - _NEAR < row.at <= at + _NEAR]

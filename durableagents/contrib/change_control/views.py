@@ -1,4 +1,4 @@
-"""Pages of proposed rule changes: read, agree, refuse, withdraw, and set which rules need two people."""
+"""Pages of proposed rule changes: read, apply, refuse or withdraw them, and set which rules need two people."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ledger.web.roles import AUDITOR, OPERATOR, actor, is_role
 
 
 def may_read(user: Any, held: frozenset[str]) -> bool:
-    """Return whether someone may read the proposals: operators, auditors and administrators."""
+    """Return whether the user may read proposals: operators, auditors and administrators may."""
     return bool(held & {OPERATOR, AUDITOR}) or bool(user.is_active and (user.is_superuser or is_admin(user)))
 
 
@@ -32,7 +32,7 @@ class RulesPage(FormPage):
     needed: ClassVar[tuple[str, ...]] = ("Operator", "Auditor", "Administrator")
 
     def may_open(self, held: frozenset[str]) -> bool:
-        """Return whether they may read; the services check each act."""
+        """Return whether the user may read. The services check each act."""
         return may_read(self.request.user, held)
 
 
@@ -44,7 +44,7 @@ class ChangesPage(RulesPage):
     def tell(
         self, request: HttpRequest, refused: Refused | None = None, ticked: Sequence[str] | None = None
     ) -> HttpResponse:
-        """Show the page, with a refused form and the families `ticked` in it."""
+        """Show the page, with the form that was refused and the families `ticked` in it."""
         fields = {
             "changes": list_changes(request.user),
             "guards": guards_row(ticked),
@@ -59,13 +59,13 @@ class ChangePage(RulesPage):
     template = "change_control/change.html"
 
     def tell(self, request: HttpRequest, change_id: UUID, refused: Refused | None = None) -> HttpResponse:
-        """Show the page, with a refused form."""
+        """Show the page, with the form that was refused."""
         row = services.find(change_id)
         return self.show_forms(request, {"c": change_row(row, request.user), "trial": trial_of(row)}, refused)
 
 
 class ChangeAct(Act, ChangePage):
-    """Applying, refusing or withdrawing a change."""
+    """Apply, refuse or withdraw a change."""
 
     page, has_own_page = "rule_change", True
 
@@ -81,7 +81,7 @@ class Guards(ChangesPage):
     http_method_names = ["post"]
 
     def may_open(self, held: frozenset[str]) -> bool:
-        """Return whether they are an administrator. GET passes, for its own answer."""
+        """Return whether the user is an administrator. A GET passes, because it has an answer of its own."""
         return self.request.method != "POST" or bool(self.request.user.is_superuser)
 
     def post(self, request: HttpRequest) -> HttpResponse:

@@ -8,14 +8,14 @@ from django.apps import AppConfig
 class DocumentsConfig(AppConfig):
     name = "durableagents.contrib.documents"
     label = "documents"
-    # Read by durableagents/grants.py.
+    # durableagents/grants.py reads these.
     append_only_tables = ("approvals_document",)
-    # Read by durableagents/urls.py and durableagents/urls_console.py.
+    # durableagents/urls.py and durableagents/urls_console.py read these.
     api_urls = "durableagents.contrib.documents.api_urls"
     console_urls = "durableagents.contrib.documents.console_urls"
 
     def ready(self) -> None:
-        """Install this app's feature."""
+        """Register this app's feature."""
         from durableagents.contrib.documents.panel import ShownInFull, documents_panel
         from durableagents.contrib.documents.storage import store_statement
         from durableagents.contrib.documents.verify import DocumentBytes

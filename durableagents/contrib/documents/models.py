@@ -1,4 +1,4 @@
-"""The bytes of documents by their digest: what a plan names is what is shown."""
+"""The bytes of documents, stored by their digest, so that people see exactly the document that a plan names."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from django.db.models import F, Func, Q
 from approvals.models import KEYED
 from ledger.models import append_only
 
-# Digest and size as check constraints compute them.
+# Digest and size, computed as the check constraints do.
 _DIGEST = Func(F("content"), template="encode(sha256(%(expressions)s), 'hex')", output_field=models.TextField())
 _SIZE = Func(F("content"), function="octet_length", output_field=models.IntegerField())
 _IS_KEYED = Q(digest__startswith=KEYED)
 
 
 class Document(models.Model):
-    """A document's bytes. The table refuses bytes that don't match the digest. Encrypted ones have a keyed digest, and
-    are compared when they are read (storage.py). Documents are shared by runs, so their key is the installation's."""
+    """A document's bytes. The table refuses bytes that don't match the digest.
+
+    Encrypted documents have a keyed digest and are compared when they are read (storage.py). Runs share documents, so
+    these are encrypted under the installation's key.
+    """
 
     digest = models.TextField(primary_key=True)
     size = models.IntegerField()

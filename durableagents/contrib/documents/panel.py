@@ -1,5 +1,7 @@
-"""The documents of an approval: shown on its page, and a condition of its approval. Texts are compared word by word
-with the previous revision; others are shown as pictures."""
+"""Show an approval's documents on its page, and refuse to approve it unless they can be shown.
+
+Texts are compared word by word with the previous revision; other documents are shown as pictures.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,17 @@ NOT_TEXT = "it is not UTF-8 text"
 
 
 class ShownInFull(DecisionGuard):
-    """Refuses to approve a plan whose documents can't be shown. It runs before the locks, because rendering takes time
-    and content stored by digest doesn't change."""
+    """Refuses the approval of a plan whose documents can't be shown.
+
+    The check runs before the locks, because rendering takes time and content stored by digest doesn't change.
+    """
 
     def before_locks(self, plan: bytes) -> None:
-        """Check that all documents of a plan can be shown in full. An unreadable plan is refused elsewhere. Raises
-        NotShown for a missing, changed or unrenderable one; Busy if not all are known within APPROVAL_SECONDS."""
+        """Check that all documents of a plan can be shown in full. A plan that can't be read is refused elsewhere.
+
+        Raises NotShown for a document that is missing, changed or can't be rendered; Busy if not all results are known
+        within APPROVAL_SECONDS.
+        """
         try:
             read = parsed(plan)
         except ValueError:
@@ -51,7 +58,7 @@ def _problem(document: Named, content: bytes | None, until: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PageView:
-    """A rendered page, in pixels."""
+    """A rendered page, with its size in pixels."""
 
     n: int
     width: int
@@ -60,8 +67,11 @@ class PageView:
 
 @dataclass(frozen=True)
 class DocumentView:
-    """The `n`-th document of an approval; removed ones have number 0. `problem` keeps it from being shown, `is_loading`
-    means not yet known, `against` compares it with the document of that name in the previous revision."""
+    """The `n`-th document of an approval; removed documents have number 0.
+
+    `problem` says why it can't be shown. `is_loading` means that this isn't known yet. `against` compares it with the
+    document of that name in the previous revision.
+    """
 
     n: int
     named: Named
@@ -83,7 +93,10 @@ class DocumentView:
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """All documents of an approval. `problem` says why one can't be shown; empty if all can, or may once loaded."""
+    """All documents of an approval.
+
+    `problem` says why one of them can't be shown. It is empty if all can be shown, or may be once they are loaded.
+    """
 
     views: Sequence[DocumentView]
     problem: str = ""
@@ -95,14 +108,14 @@ class Documents:
 
     @property
     def obstacle(self) -> str:
-        """Return why nobody can approve now."""
+        """Return why nobody can approve the plan now; empty if somebody can."""
         if self.problem:
             return f"It can't be approved: a document can't be shown ({self.problem})."
         return "The documents are loading. You can approve once they are shown." if self.is_loading else ""
 
 
 def documents_panel(opened: ApprovalDetail) -> list[ApprovalPanel]:
-    """Return the panel of an approval's documents, for readers who may read them."""
+    """Return the panel with an approval's documents, for readers who may read them."""
     if not opened.is_read:
         return []
     found = documents_of(opened.plan, opened.earlier[0].approval if opened.earlier else None)
@@ -110,7 +123,7 @@ def documents_panel(opened: ApprovalDetail) -> list[ApprovalPanel]:
 
 
 def documents_of(plan: Mapping[str, Any], previous: Any = None) -> Documents:
-    """Return a plan's documents, compared with those of the previous revision. Waits briefly for renderings."""
+    """Return a plan's documents, compared with those of the previous revision. Waits a short time for renderings."""
     try:
         listed = named_in(plan)
     except ValueError:
@@ -137,7 +150,7 @@ def documents_of(plan: Mapping[str, Any], previous: Any = None) -> Documents:
 
 
 def _documents_before(previous: Any) -> list[Named]:
-    """Return the previous revision's documents; empty if unreadable, which blocks no decision."""
+    """Return the previous revision's documents; empty if they can't be read, which must not block a decision."""
     try:
         return named_in(plan_of(previous))
     except ValueError:
@@ -145,7 +158,7 @@ def _documents_before(previous: Any) -> list[Named]:
 
 
 def _contents_to_show(listed: Sequence[Named], former: Mapping[str, Named]) -> dict[str, bytes]:
-    """Read the texts of both revisions in one query, and what was not rendered before."""
+    """Read the texts of both revisions in one query, together with documents that haven't been rendered."""
     wanted = [each for each in listed if each.is_text or rendering.cache.facts(each) is None]
     replaced = [former[each.name] for each in listed if each.is_text and each.name in former]
     return read_contents([*wanted, *(each for each in replaced if each.is_text)])
@@ -153,7 +166,7 @@ def _contents_to_show(listed: Sequence[Named], former: Mapping[str, Named]) -> d
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
-    """A document with the contents that were read, and its predecessor of the same name in revision `before`."""
+    """A document with its content, and the document of the same name in revision `before`."""
 
     document: Named
     contents: Mapping[str, bytes]
@@ -171,7 +184,7 @@ class _Comparison:
         return f"{'the same as in' if is_same else 'another than in'} revision {self.before}"
 
     def as_text(self, n: int, budget: Budget) -> DocumentView:
-        """Return it as text with the removed words; texts of a page share the `budget`."""
+        """Return the document as text, including removed words. The texts of a page share the `budget`."""
         content = self.contents.get(self.document.digest)
         if content is None or mismatch(self.document, content):
             return DocumentView(n, self.document, mismatch(self.document, content), self.against)
@@ -199,12 +212,12 @@ class _Comparison:
         return content.decode() if is_sound and content is not None else None
 
     def content(self) -> bytes | None:
-        """Return the bytes; read now if the cache dropped their facts since."""
+        """Return the bytes. They are read here if the cache has dropped the document's facts since."""
         read = self.contents.get(self.document.digest)
         return read_contents([self.document]).get(self.document.digest) if read is None else read
 
     def as_pages(self, n: int, facts: Facts | None) -> DocumentView:
-        """Return it as pages; none if not yet known."""
+        """Return the document as pages; none if they aren't known yet."""
         if facts is None:
             return DocumentView(n, self.document, "", self.against, is_loading=True)
         pages = [PageView(page, *size) for page, size in enumerate(facts.pages, 1)]

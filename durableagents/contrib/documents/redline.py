@@ -1,8 +1,8 @@
-"""Compare a text with its previous revision word by word, with difflib. Pure."""
+"""Compare a text with its previous revision word by word, using difflib. Pure."""
 
-# First by lines, then by the words of differing lines. The texts are untrusted, and difflib's time can grow with the
-# square of their length: past a bound for the page, uncompared parts are shown as removed and added. All text is always
-# shown, in order.
+# Lines are compared first, then the words of differing lines. The texts are untrusted, and difflib's time can grow with
+# the square of their length. Beyond a limit per page, parts are shown as removed and added without being compared. All
+# text is always shown, in order.
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from difflib import Match, SequenceMatcher
 from itertools import accumulate, groupby
 
 SAME, ADDED, REMOVED = "same", "added", "removed"
-MAX_PAIRS = 4_000_000  # pairs of words or lines compared for one page, about a second
+MAX_PAIRS = 4_000_000  # how many pairs of words or lines are compared for one page: about a second
 _WORDS = re.compile(r"\s+|\S+")
 _LINES = re.compile(r"[^\n]*\n|[^\n]+")
 Edit = tuple[str, Sequence[str]]
@@ -22,7 +22,7 @@ Edit = tuple[str, Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A stretch of text: in both revisions, `added` in the new one, or `removed` from the old."""
+    """A piece of text: in both revisions, `added` in the new one, or `removed` from the old one."""
 
     what: str
     text: str
@@ -34,7 +34,7 @@ class Part:
 
 @dataclass(slots=True)
 class Budget:
-    """The pairs that may still be compared, shared by comparisons of one page."""
+    """The number of pairs that may still be compared. Comparisons of one page share it."""
 
     left: int = field(default_factory=lambda: MAX_PAIRS)
 
@@ -44,7 +44,7 @@ class TooManyPairs(Exception):
 
 
 class BoundedMatcher(SequenceMatcher[str]):
-    """The standard library's matcher, which charges each search to a budget. Raises TooManyPairs."""
+    """The standard library's matcher, with each search counted against a budget. Raises TooManyPairs."""
 
     def __init__(self, old: Sequence[str], new: Sequence[str], budget: Budget) -> None:
         super().__init__(None, old, new, autojunk=False)
@@ -60,7 +60,10 @@ class BoundedMatcher(SequenceMatcher[str]):
 
 
 def redline(new: str, old: str, budget: Budget | None = None) -> list[Part]:
-    """Return the new text with the removals in place, removed before added. Texts of a page share `budget`."""
+    """Return the new text with the removed parts in place, each before what was added.
+
+    Texts of a page share `budget`.
+    """
     budget = budget or Budget()
     parts: list[Part] = []
     lines = _edits(_LINES.findall(new), _LINES.findall(old), budget)
@@ -80,7 +83,7 @@ def _text(edits: Sequence[Edit], what: str) -> str:
 
 
 def _joined(parts: Sequence[Part]) -> Iterator[Part]:
-    """Join neighbours of one kind, removed before added. Blanks between replaced words count as replaced."""
+    """Join neighbouring parts of one kind, removed before added. Blanks between replaced words count as replaced."""
     spaced = [*parts]
     for n in range(1, len(parts) - 1):
         around = {parts[n - 1].what, parts[n + 1].what} - {SAME}

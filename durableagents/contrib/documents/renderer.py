@@ -1,5 +1,7 @@
-"""Render pages, in a confined process that `rendering.py` starts; nothing imports this file. Reads a document
-from standard input; writes one line of JSON, then the pictures."""
+"""Render pages in a confined process that `rendering.py` starts. No module imports this file.
+
+It reads a document from standard input, and writes one line of JSON, then the pictures.
+"""
 
 # Documents are untrusted and may exploit their reader. So the process has no environment, no database, no writable
 # files, and little memory and time.
@@ -23,14 +25,14 @@ import pypdfium2
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 MAX_MEMORY = 1024 * 1024 * 1024  # bytes of address space
-MAX_SECONDS = 20  # of processor time
+MAX_SECONDS = 20  # seconds of processor time
 MAX_PAGES = 40
-WIDTH = 1240  # pixels of a page: A4 at 150 dpi
-MAX_PIXELS = 3_000_000  # of a drawn page
-MAX_DECODED_PIXELS = 40_000_000  # of a decoded picture
-MAX_SIDE = 15_000  # points of a page, or pixels of a drawn one
-MIN_SCALE = 0.5  # of a page's points, 36 dpi: below it small print is illegible
-MIN_WIDTH = 1000  # pixels of the narrower side of a reduced picture
+WIDTH = 1240  # width in pixels of a page: A4 at 150 dpi
+MAX_PIXELS = 3_000_000  # limit of pixels of a drawn page
+MAX_DECODED_PIXELS = 40_000_000  # limit of pixels of a decoded picture
+MAX_SIDE = 15_000  # limit of a side: in points of a page, or in pixels of a drawn one
+MIN_SCALE = 0.5  # minimum pixels per point, which is 36 dpi: below it small print can't be read
+MIN_WIDTH = 1000  # minimum pixels of the narrower side of a reduced picture
 _FORMATS = {"image/png": "PNG", "image/jpeg": "JPEG"}
 NOBODY = 65534
 _NO_NEW_PRIVILEGES, _DIE_WITH_PARENT = 38, 1
@@ -38,11 +40,14 @@ _XFA = (2, 3)  # forms whose content is not on the pages
 
 
 class NotRenderable(Exception):
-    """The reason why a document can't be shown, to follow its name."""
+    """The document can't be shown. The reason is text that follows its name."""
 
 
 def confine() -> None:
-    """Drop memory, time, files and root's rights. The CPU limit ends the process even if its parent is gone."""
+    """Give up memory, time, files and root's rights.
+
+    The CPU limit ends the process even if its parent is gone.
+    """
     for limit, value in (
         (resource.RLIMIT_AS, MAX_MEMORY),
         (resource.RLIMIT_CPU, MAX_SECONDS),
@@ -52,19 +57,19 @@ def confine() -> None:
     ):
         resource.setrlimit(limit, (value, value))
     if os.geteuid() == 0:
-        # A container's root may lack the right to change its account; then only the limits above apply.
+        # Root in a container may lack the right to change its account; then only the limits above apply.
         with suppress(OSError):
             os.setgroups([])
             os.setgid(NOBODY)
             os.setuid(NOBODY)
-    if sys.platform == "linux":  # changing the account clears the parent-death signal, so this comes after it
+    if sys.platform == "linux":  # Comes last, because changing the account clears the parent-death signal.
         prctl = ctypes.CDLL(None).prctl
         prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
         prctl(_DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
 
 
 def draw(media_type: str, content: bytes, first: int, last: int) -> tuple[dict[str, Any], list[bytes]]:
-    """Return a document's facts, and its pages from `first` to `last` as PNG. Raises NotRenderable."""
+    """Return the document's facts, and the pages from `first` to `last` as PNG. Raises NotRenderable."""
     if media_type == "application/pdf":
         return _pdf(content, first, last)
     picture = _picture(media_type, content)
@@ -106,7 +111,7 @@ def _reason(error: Exception) -> str:
 
 
 def _scale(width: float, height: float) -> float:
-    """Return the scale to the drawn width within the limits; a wider plan is drawn wider, as far as possible."""
+    """Return the scale to the drawn width, within the limits. Wide plans are drawn as wide as the limits allow."""
     if not (1 <= width <= MAX_SIDE and 1 <= height <= MAX_SIDE):
         raise NotRenderable(f"a page of it is {width:g} by {height:g} points large")
     room = min(math.sqrt(MAX_PIXELS / (width * height)), MAX_SIDE / max(width, height))
@@ -117,7 +122,7 @@ def _scale(width: float, height: float) -> float:
 
 
 def _picture(media_type: str, content: bytes) -> Image.Image:
-    """Return the visible picture without the file's other content."""
+    """Return the visible picture, without other content of the file."""
     try:
         with Image.open(io.BytesIO(content), formats=[_FORMATS[media_type]]) as opened:
             if opened.width * opened.height > MAX_DECODED_PIXELS:
@@ -139,7 +144,7 @@ def _picture(media_type: str, content: bytes) -> Image.Image:
 
 
 def _on_checkerboard(picture: Image.Image) -> Image.Image:
-    """Put transparent pictures on a two-grey checkerboard, so that content of any colour stays visible."""
+    """Put transparent pictures on a checkerboard of two greys, so that content of any colour is visible."""
     if "A" not in picture.getbands() and "transparency" not in picture.info:
         return _eight_bits(picture).convert("RGB")
     over, behind = picture.convert("RGBA"), Image.new("RGB", picture.size, (255, 255, 255))
@@ -155,14 +160,14 @@ def _on_checkerboard(picture: Image.Image) -> Image.Image:
 
 
 def _eight_bits(picture: Image.Image) -> Image.Image:
-    """Scale 16-bit greys instead of clipping them to white."""
+    """Scale 16-bit greys to 8 bits. Pillow would clip them to white."""
     if picture.mode.startswith("I"):
         return picture.convert("F").point(lambda value: value * (255 / 65535)).convert("L")
     return picture
 
 
 def _png(picture: Image.Image) -> bytes:
-    """Encode the pixels alone, without the file's metadata."""
+    """Return only the pixels as PNG, without the file's metadata."""
     bare = Image.new("RGB", picture.size)
     bare.paste(picture)
     written = io.BytesIO()

@@ -1,8 +1,11 @@
-"""Pictures of pages, each rendered by its own process (`renderer.py`) and cached in this one, never in the database,
-where it could be replaced."""
+"""Render pictures of pages, each in a process of its own (`renderer.py`), and cache them in this process.
 
-# A picture follows from the bytes, so the cache never expires and only makes room. Each rendering has its own thread,
-# without a database connection: callers wait for a limited time, and find it done when they ask again.
+They are never stored in the database, where they could be replaced.
+"""
+
+# The bytes of a document determine its pictures, so cached pictures don't expire and are only dropped to make room.
+# Each rendering has a thread of its own, without a database connection. Callers wait for a limited time, and find the
+# result when they ask again.
 
 from __future__ import annotations
 
@@ -23,16 +26,16 @@ from ledger.errors import Busy
 from runs.engine.gating.documents import PDF, Named
 
 _PROGRAM = Path(__file__).with_name("renderer.py")
-MAX_SECONDS = 20.0  # of one process
-WAIT_SECONDS = 10.0  # for one document or one page
-PAGE_SECONDS = 1.5  # for all documents of a case's page
-APPROVAL_SECONDS = 20.0  # for all documents when approving
+MAX_SECONDS = 20.0  # limit of one process
+WAIT_SECONDS = 10.0  # wait for one document or one page
+PAGE_SECONDS = 1.5  # wait for all documents of a case's page
+APPROVAL_SECONDS = 20.0  # wait for all documents when approving
 MAX_PROCESSES = 2
-MAX_IN_PROGRESS = 8  # renderings in progress or queued, with their bytes
-PAGES_PER_PROCESS = 4  # pages per process: readers of one read the next
-MAX_CACHED_BYTES = 64 * 1024 * 1024  # bytes of pictures
-MAX_CACHED_DOCUMENTS = 4000  # documents
-# How long a possibly transient failure is kept: the first time, the second, and from then on.
+MAX_IN_PROGRESS = 8  # limit of renderings in progress or queued, which hold their bytes
+PAGES_PER_PROCESS = 4  # pages per process, because readers of one page read the next
+MAX_CACHED_BYTES = 64 * 1024 * 1024  # limit of cached pictures, in bytes
+MAX_CACHED_DOCUMENTS = 4000  # limit of cached documents
+# How long a possibly transient failure is cached: the first time, the second, and after that.
 RETRY_SECONDS = (60.0, 600.0, 3600.0)
 _log = logging.getLogger(__name__)
 _processes = threading.BoundedSemaphore(MAX_PROCESSES)
@@ -40,7 +43,10 @@ _processes = threading.BoundedSemaphore(MAX_PROCESSES)
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A document's page sizes in pixels, or the `problem` that keeps it from being shown. `note`: other content."""
+    """A document's page sizes in pixels, or the `problem` why it can't be shown.
+
+    `note` mentions content that isn't shown.
+    """
 
     pages: tuple[tuple[int, int], ...] = ()
     problem: str = ""
@@ -53,7 +59,7 @@ class Cache:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._facts: OrderedDict[tuple[str, str], tuple[Facts, float | None]] = OrderedDict()
-        self._failures: dict[tuple[str, str], int] = {}  # how often it failed
+        self._failures: dict[tuple[str, str], int] = {}  # number of failures
         self._pictures: OrderedDict[tuple[str, str, int], bytes] = OrderedDict()
         self._rendered: OrderedDict[tuple[str, str], set[int]] = OrderedDict()  # pages that were rendered before
         self._size = 0
@@ -73,13 +79,16 @@ class Cache:
             return found
 
     def missing_pages(self, named: Named, pages: int) -> list[int]:
-        """Return which of a document's pages were never rendered."""
+        """Return the pages of a document that were never rendered."""
         with self._lock:
             done = self._rendered.get(_key(named), set())
             return [page for page in range(1, pages + 1) if page not in done]
 
     def keep(self, named: Named, facts: Facts, first: int, pictures: list[bytes], *, is_final: bool = True) -> None:
-        """Cache a rendering from page `first` on. Without `is_final`, repeated failures are kept ever longer."""
+        """Cache a rendering from page `first` on.
+
+        Without `is_final`, repeated failures are cached for longer each time.
+        """
         with self._lock:
             until = None
             if not is_final:
@@ -111,7 +120,7 @@ def _key(named: Named) -> tuple[str, str]:
 
 @dataclass(eq=False)
 class _Rendering:
-    """A rendering in progress of a document's pages from `first` on. `facts` are set once it is done."""
+    """The rendering of a document's pages from `first` on. `facts` are set once it is done."""
 
     named: Named
     content: bytes
@@ -128,7 +137,7 @@ class _Rendering:
         try:
             with _processes:
                 known = cache.facts(self.named)
-                # Its other pages may have timed out while this waited.
+                # The document's other pages may have timed out while this rendering waited.
                 self.facts = known if known is not None and known.problem else self._render()
         except Exception:
             _log.exception("document %s can't be rendered", self.named.digest)
@@ -170,9 +179,11 @@ def _start(named: Named, content: Callable[[], bytes | None], first: int) -> _Re
 
 
 def facts_within(seconds: float, wanted: Sequence[tuple[Named, Callable[[], bytes | None]]]) -> list[Facts | None]:
-    """Return the facts of each document within so many seconds for all; None for those not rendered by then. At most
-    MAX_PROCESSES are started, so large requests don't delay others; the next request starts the next ones and does
-    not wait again for slow ones."""
+    """Return the facts of each document, waiting this many seconds in total; None for those not rendered by then.
+
+    At most MAX_PROCESSES renderings are started, so that large requests don't delay others. The next request starts the
+    next ones, and doesn't wait again for slow ones.
+    """
     until, found = monotonic() + seconds, {_key(named): cache.facts(named) for named, _ in wanted}
     left = deque(each for each in wanted if found[_key(each[0])] is None)
     started: deque[tuple[Named, _Rendering]] = deque()
@@ -198,12 +209,15 @@ def facts_within(seconds: float, wanted: Sequence[tuple[Named, Callable[[], byte
 
 
 def facts_of(named: Named, content: Callable[[], bytes | None], until: float | None = None) -> Facts:
-    """Return a document's facts; `content` is read if unknown. Raises Busy if not rendered `until` then (monotonic)."""
+    """Return a document's facts.
+
+    `content` is called if they are unknown. Raises Busy if not rendered `until` then (monotonic).
+    """
     return cache.facts(named) or _render_now(named, content, 1, until)
 
 
 def page_of(named: Named, page: int, content: Callable[[], bytes | None], until: float | None = None) -> bytes | None:
-    """Return a page, from 1, as PNG; None if it doesn't exist or can't be shown. Raises Busy."""
+    """Return a page, counted from 1, as PNG; None if it doesn't exist or can't be shown. Raises Busy."""
     found = cache.picture(named, page)
     if found is None:
         facts = _render_now(named, content, _first_of(page), until)
@@ -212,8 +226,10 @@ def page_of(named: Named, page: int, content: Callable[[], bytes | None], until:
 
 
 def problem_of(named: Named, content: Callable[[], bytes | None], until: float | None = None) -> str:
-    """Return why a document can't be shown in full; empty if every page could be rendered. Raises Busy if not all are
-    rendered by then: those that are need not be rendered again."""
+    """Return why a document can't be shown in full; empty if every page could be rendered. Raises Busy.
+
+    Busy means that not all pages were rendered by then; those that were aren't rendered again.
+    """
     facts = facts_of(named, content, until)
     while not facts.problem and (left := cache.missing_pages(named, len(facts.pages))):
         facts = _render_now(named, content, _first_of(left[0]), until)
@@ -236,7 +252,7 @@ def _render_now(named: Named, content: Callable[[], bytes | None], first: int, u
 
 
 def _run_renderer(named: Named, content: bytes, first: int) -> tuple[dict[str, Any], list[bytes]]:
-    """Draw some pages. A timeout or crash is kept only for a while: another machine may succeed."""
+    """Draw some pages. A timeout or crash is cached only for a while, because another machine may succeed."""
     last = first + PAGES_PER_PROCESS - 1 if named.media_type == PDF else first
     command = [sys.executable, "-I", str(_PROGRAM), named.media_type, str(first), str(last)]
     try:

@@ -1,4 +1,4 @@
-"""Serve documents: originals as inert downloads, pages as pictures that were drawn here."""
+"""Serve documents: originals as downloads that browsers don't open, pages as pictures that were drawn here."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ from runs.engine.gating.documents import Named, named_in
 
 
 def document_of(approval_id: UUID, n: int, user: Any) -> Named:
-    """Return an approval's `n`-th document, from 1, if the user may read it. Raises NotFound, PayloadsHidden,
-    NotShown."""
+    """Return an approval's `n`-th document, counted from 1, if the user may read it.
+
+    Raises NotFound, PayloadsHidden, NotShown.
+    """
     approval = read_one(approval_id, roles(user))
     try:
         documents = named_in(parsed(bytes(approval.plan)))
@@ -33,7 +35,7 @@ def document_of(approval_id: UUID, n: int, user: Any) -> Named:
 
 
 def original_response(document: Named) -> HttpResponse:
-    """Return the original as a download. Raises NotShown if the stored bytes are not the document."""
+    """Return the original as a download. Raises NotShown if the stored bytes aren't those of the document."""
     content = _content(document)
     if content is None or mismatch(document, content):
         raise NotShown(mismatch(document, content), document.name)
@@ -44,14 +46,14 @@ def original_response(document: Named) -> HttpResponse:
 
 
 def read_facts(document: Named) -> Facts:
-    """Return page sizes, or the problem that keeps it from being shown; texts have no pages. Raises Busy."""
+    """Return the page sizes, or the problem why the document can't be shown; texts have no pages. Raises Busy."""
     if not document.is_text:
         return facts_of(document, lambda: _content(document))
     return Facts(problem=mismatch(document, _content(document)))
 
 
 def page_response(document: Named, page: int) -> HttpResponse:
-    """Return a page as PNG, uncached by browsers. Raises NotFound, NotShown, Busy."""
+    """Return a page as PNG, which browsers don't cache. Raises NotFound, NotShown, Busy."""
     facts = read_facts(document)
     if facts.problem:
         raise NotShown(facts.problem, document.name)

@@ -1,4 +1,4 @@
-"""Store documents with their question, read them, and check their bytes against their digest."""
+"""Store documents together with their question, read them, and check their bytes against their digest."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from runs.engine.gating.documents import Named, digest_of
 MISSING = "its bytes are not stored"
 CHANGED = "the stored bytes do not match the plan's digest"
 
-# Each digest is stored once, in the order of digests to avoid deadlocks. The table refuses clear bytes under another
-# digest.
+# Each digest is stored once, in the order of digests to avoid deadlocks. The table refuses unencrypted bytes that don't
+# match their digest.
 _STORE = """
 WITH stored AS (
     INSERT INTO approvals_document (digest, size, content, stored_at)
@@ -25,7 +25,7 @@ WITH stored AS (
 
 
 def store_statement(contents: Mapping[str, bytes]) -> tuple[str, list[Any]]:
-    """Return the WITH clause that stores these documents, by digest, and its values."""
+    """Return the WITH clause that stores these documents by digest, and its values."""
     rows = []
     for digest, content in contents.items():
         stored = stored_file(content, INSTALLATION)
@@ -34,7 +34,10 @@ def store_statement(contents: Mapping[str, bytes]) -> tuple[str, list[Any]]:
 
 
 def read_contents(documents: Iterable[Named]) -> dict[str, bytes]:
-    """Return the stored bytes of documents by digest; what is stored if it can't be decrypted, as `mismatch` says."""
+    """Return the bytes of documents by digest.
+
+    If they can't be decrypted, the stored bytes are returned, which `mismatch` reports.
+    """
     digests = {key_of(each.digest): each.digest for each in documents}
     rows = Document.objects.filter(digest__in=[*digests, *digests.values()]) if digests else ()
     return {digests.get(row.digest, row.digest): _decrypted(row.content) for row in rows}
@@ -48,7 +51,7 @@ def _decrypted(stored: bytes | memoryview) -> bytes:
 
 
 def mismatch(document: Named, content: bytes | None) -> str:
-    """Return why the bytes are not the document that a plan names; empty if they are."""
+    """Return why the bytes aren't the document that a plan names; empty if they are."""
     if content is None:
         return MISSING
     return "" if digest_of(content) == document.digest and len(content) == document.size else CHANGED

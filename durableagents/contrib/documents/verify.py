@@ -11,13 +11,13 @@ from runs.engine.gating.documents import named_in
 
 
 class DocumentBytes:
-    """Check the documents of one run's approvals. The plans themselves are checked by `approvals`."""
+    """Checks the documents of one run's approvals. `approvals` checks the plans themselves."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
 
     def see(self, line: EventLine) -> None:
-        """Ignore the journal's events: the plans' rows are enough."""
+        """Ignore the journal's events, because the rows of the plans contain all that is needed."""
 
     def problems(self) -> Iterator[str]:
         """Yield a sentence for each document whose bytes are missing or were changed."""

@@ -77,7 +77,7 @@ class Erases(BasePermission):
         if request.user.is_authenticated and holds(account_of(actor(request, ADMIN)), SUPERUSER):
             view.acting_role = ADMIN
             return True
-        return HasRole().has_permission(request, view)  # none has it
+        return HasRole().has_permission(request, view)  # no role gives this right
 
 
 class RunErase(ApiView):

@@ -8,11 +8,11 @@ from django.apps import AppConfig
 class EncryptionConfig(AppConfig):
     name = "durableagents.contrib.encryption"
     label = "encryption"
-    # Read by durableagents/grants.py: who could change a key could make a run unreadable, and who could write to the
-    # register could make it look erased.
+    # durableagents/grants.py reads these. Otherwise a changed key could make a run unreadable, and an entry added to
+    # the register could make it look erased.
     append_only_tables = ("encryption_runkey",)
     read_only_tables = ("encryption_erasure",)
-    # Read by durableagents/urls.py and durableagents/urls_console.py.
+    # durableagents/urls.py and durableagents/urls_console.py read these.
     api_urls = "durableagents.contrib.encryption.api_urls"
     console_urls = "durableagents.contrib.encryption.console_urls"
 

@@ -11,7 +11,7 @@ from runs.services.bodies import SteerBody
 
 
 class EraseBody(SteerBody):
-    """The reason, which stays readable forever: don't quote the content in it."""
+    """The reason for an erasure. It stays readable forever, so it must not quote the content."""
 
     with_children: bool = Field(
         default=False,
@@ -21,7 +21,7 @@ class EraseBody(SteerBody):
 
 
 class EraseAllBody(EraseBody):
-    """The runs and the reason."""
+    """The runs to erase, and the reason."""
 
     runs: list[Annotated[UUID, Field(strict=False)]] = Field(
         max_length=200, description="Ids of runs, in the database or archived."

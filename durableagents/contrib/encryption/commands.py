@@ -26,8 +26,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def lines(run_id: UUID, options: Mapping[str, Any]) -> Iterator[str]:
-    """Erase a run's content; yield who did it and what remains. Raises as `erasure.erase`, and InvalidInput for two
-    reasons."""
+    """Erase a run's content; yield lines about who erased it and what remains.
+
+    Raises as `erasure.erase`, and InvalidInput if two reasons are given.
+    """
     reason, same = options["reason"], options["justification"]
     if reason and same:
         problem = {"field": "--justification", "problem": "was given together with --reason", "fix": "give one of them"}
@@ -47,7 +49,7 @@ def lines(run_id: UUID, options: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _vacuumed() -> str:
-    """Remove the deleted key's bytes from the table's file, if this role may, and say what is left."""
+    """Remove the bytes of the deleted key from the table's file if this role may; return a line about what is left."""
     with connection.cursor() as cursor:
         cursor.execute(_MAY_VACUUM)
         if not cursor.fetchone()[0]:

@@ -1,8 +1,8 @@
-"""Erasure of a run's content: its key is destroyed, and copies of content that are not under the key are blanked."""
+"""Erase a run's content: destroy its key, and blank copies of content that the key doesn't cover."""
 
-# All is done in one transaction: the event in the run's journal, the entry in the register and the destroyed key
+# Everything happens in one transaction: the event in the run's journal, the entry in the register and the destroyed key
 # (`encryption_erase` in sql/erasure.sql, which checks everything again), new codes for blanked rows, and the act. The
-# database's functions destroy; this module decides, explains and records.
+# functions in the database destroy; this module decides, explains and records.
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ACTION, FAMILY = "erase", "erasure"
 MAX_FAMILY = 500
 MAX_TOGETHER = 50
 SEES_TOO_LITTLE = "Only people who may see all runs may use this list, since it must be complete. Ask for another role."
-# Tables in which `encryption_erase` blanks what people said, whose rows carry codes.
+# Tables in which `encryption_erase` blanks texts by people and whose rows carry codes.
 _CODED = (
     "ledger_overriderecord",
     "ledger_actrecord",
@@ -57,8 +57,11 @@ class NotErasable(DurableAgentsError):
 
 @dataclass(frozen=True, slots=True)
 class ErasureResult:
-    """An erasure. `others` are the runs erased with it; `remains` says where copies of the content are left,
-    `problems` how many verification found before."""
+    """The result of an erasure.
+
+    `others` are the runs erased with it. `remains` says where copies of the content are left. `problems` is the number
+    of problems that verification found before.
+    """
 
     entry: Erasure
     others: tuple[UUID, ...]
@@ -76,21 +79,24 @@ def _erasure_values(entry: Erasure) -> Said:
 
 
 def entries(run_ids: Collection[UUID]) -> dict[UUID, Said]:
-    """Return those of these runs that are in the register, for runs whose journal is in an archive."""
+    """Return the register's entries of these runs, also for runs whose journal is in an archive."""
     return {row.run_id: _erasure_values(row) for row in Erasure.objects.filter(run_id__in=run_ids)}
 
 
 def find(run_id: UUID) -> Erasure | None:
-    """Return the register's entry of a run."""
+    """Return the register's entry of a run; None if it isn't erased."""
     return Erasure.objects.filter(run_id=run_id).first()
 
 
 def erase(run_id: UUID, *, with_children: bool = False, by: Actor, justification: str) -> ErasureResult:
-    """Erase a run's content, and with `with_children` that of all runs which hold copies of it. Only for administrators
-    and the shell of the server; a second person must agree where that is set. An archived run is restored in the same
-    transaction. A run that is erased already gives the same answer, and changes nothing.
+    """Erase a run's content, and with `with_children` that of all runs that hold copies of it.
 
-    Raises Forbidden, NotFound (or what became of the run), JustificationRequired, NotErasable, Proposed."""
+    Only administrators and the shell of the server may do so, and a second person must approve it where that is
+    configured. An archived run is restored in the same transaction. For a run that is already erased the answer is the
+    same, and nothing changes.
+
+    Raises Forbidden, NotFound (or what became of the run), JustificationRequired, NotErasable, Proposed.
+    """
     _must_be_admin(by)
     why = justified(ACTION, justification)
     if (entry := find(run_id)) is not None:
@@ -103,9 +109,11 @@ def erase(run_id: UUID, *, with_children: bool = False, by: Actor, justification
 def erase_all(
     run_ids: Collection[UUID], *, with_children: bool = False, by: Actor, justification: str
 ) -> list[ErasureResult]:
-    """Erase the content of several runs, or of none, as `erase` does one; for two people, in one proposal. Returns what
-    was erased now; runs that were erased already are passed over. Raises as `erase`, and InvalidInput for none or too
-    many."""
+    """Erase the content of several runs, or of none, under the rules of `erase`; return what was erased now.
+
+    With the two-person rule this is one proposal. Runs that are already erased are skipped. Raises as `erase`, and
+    InvalidInput for no runs or too many.
+    """
     _must_be_admin(by)
     why = justified(ACTION, justification)
     wanted = sorted(set(run_ids))
@@ -129,14 +137,14 @@ def erase_all(
 @two_person(FAMILY, needs=SUPERUSER)
 @transaction.atomic
 def _erase(run_ids: list[UUID], *, with_children: bool, justification: str, by: Actor) -> list[ErasureResult]:
-    """Erase runs that were not erased before, with the rights checked. One act for each."""
+    """Erase runs that aren't erased yet, after the rights were checked. Each run has an act of its own."""
     for each in run_ids:
         if not Run.objects.filter(pk=each).exists() and (elsewhere := archived([each]).get(each)) is not None:
             elsewhere.restore(by, justification)
     families = _families(run_ids, with_children=with_children)
     problems = {}
     everything = sorted({each for family in families.values() for each in family})
-    for each in everything:  # one order, so that two erasures don't wait for each other
+    for each in everything:  # in a fixed order, so that two erasures don't deadlock
         _must_be_erasable(each)
         problems[each] = len(verify(each).problems)
     for each in everything:
@@ -167,15 +175,19 @@ def _must_be_admin(by: Actor) -> None:
 
 
 def copies(run_id: UUID) -> list[Run]:
-    """Return the runs whose input or state is a copy of this run's content and that still have it: children,
-    continuations, forks and starts made from it."""
+    """Return the runs that still hold a copy of this run's content in their input or state.
+
+    These are children, continuations, forks and runs started again from it.
+    """
     made = Run.objects.filter(Q(parent=run_id) | Q(came_from=run_id) | Q(forked_from=run_id), erased_at__isnull=True)
     return list(made.order_by("created_at", "id")[: MAX_FAMILY + 1])
 
 
 def _families(run_ids: Collection[UUID], *, with_children: bool) -> dict[UUID, list[UUID]]:
-    """Return the runs to erase with each of these: itself first. Raises NotErasable if others hold copies and weren't
-    included."""
+    """Return for each run the runs to erase with it, itself first.
+
+    Raises NotErasable if others hold copies and weren't included.
+    """
     return {run_id: _family(run_id, among=None if with_children else run_ids) for run_id in run_ids}
 
 
@@ -200,8 +212,8 @@ def _family(run_id: UUID, *, among: Collection[UUID] | None) -> list[UUID]:
 
 
 def remains(run_id: UUID) -> tuple[str, ...]:
-    """Return where copies of the content are left, in words."""
-    run = Run.objects.filter(pk=run_id).first() or Run()  # of an archived one, only metadata is in the database
+    """Return texts that say where copies of the content are left."""
+    run = Run.objects.filter(pk=run_id).first() or Run()  # only the metadata of an archived run is in the database
     above = {
         "its input and result, in its parent run": run.parent,
         "its first state, in the run that it continues": run.came_from,
@@ -217,7 +229,7 @@ def remains(run_id: UUID) -> tuple[str, ...]:
 
 
 def _must_be_erasable(run_id: UUID) -> None:
-    """Lock the run's head and check the run. Raises NotErasable, RecordDamaged."""
+    """Lock the run's head and check that the run may be erased. Raises NotErasable, RecordDamaged."""
     locked_head(run_id)
     if why := features.removal_refusal(run_id):
         raise NotErasable(f"The content of run {run_id} must be kept: {why}.", run_id=str(run_id))
@@ -239,7 +251,8 @@ def _must_be_erasable(run_id: UUID) -> None:
 def _destroy(run_id: UUID, *, by: Actor, reason: str) -> None:
     """Record the erasure in the journal and destroy the key and all copies, in the caller's transaction."""
     journal(run_id, e.ContentErased(by=by.ref, role=by.role, reason=reason), by=by)
-    run_keys.forget(run_id)  # here at once; in the other threads of this process once it counts
+    # At once in this thread; in the other threads of this process once the erasure is committed.
+    run_keys.forget(run_id)
     transaction.on_commit(partial(run_keys.forget, run_id))
     with connection.cursor() as cursor:
         cursor.execute("SELECT encryption_erase(%s)", [run_id])
@@ -251,7 +264,7 @@ def _destroy(run_id: UUID, *, by: Actor, reason: str) -> None:
 
 
 def _codes(rows: Iterable[Coded]) -> str:
-    """Return the codes of what rows say now, as JSON by their ids."""
+    """Return new codes for the rows' current content, as JSON by their ids."""
     found: dict[str, str] = {}
     for row in rows:
         row.seal()

@@ -1,5 +1,4 @@
-"""One list of runs in the database and in archives, by business key, tag or agent: where to begin with a request for
-erasure."""
+"""Find runs in the database and in archives by business key, tag or agent, for requests for erasure."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ LISTED = 50
 
 @dataclass(frozen=True, slots=True)
 class ErasableRun:
-    """A run that fits. `kept` says why its content can't be erased now; empty: it can be."""
+    """A run that matches. `kept` says why its content can't be erased now; it is empty if it can be."""
 
     run: ListedRun
     erased_at: datetime | None
@@ -36,8 +35,11 @@ class ErasableRun:
 
 
 def find_runs(sought: Sought, limit: int = LISTED) -> list[ErasableRun]:
-    """Return up to so many runs that fit, newest first. Raises Forbidden to viewers who don't see all runs, since a
-    list with gaps would mislead, and InvalidInput without anything to search by."""
+    """Return at most `limit` matching runs, newest first.
+
+    Raises Forbidden for viewers who don't see all runs, since an incomplete list would mislead, and InvalidInput
+    without a condition.
+    """
     if not viewer().sees_all:
         raise Forbidden(SEES_TOO_LITTLE)
     if not (sought.business_key or sought.tag or sought.agent):

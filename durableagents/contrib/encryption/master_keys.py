@@ -1,5 +1,8 @@
-"""Master keys, which encrypt the keys of runs. They come from outside the database, by the sources in the setting
-`DURABLEAGENTS_ENCRYPTION_KEYS`; the first encrypts new keys, all of them decrypt."""
+"""Master keys, which encrypt the keys of runs.
+
+They come from outside the database, from the sources in `DURABLEAGENTS_ENCRYPTION_KEYS`. The first one encrypts new
+keys; all of them decrypt.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +34,15 @@ _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 
 class KeyUnavailable(KeyMissing, EnvironmentProblem, psycopg.OperationalError, db.OperationalError):
-    """A master key can't be had. As with a database that is away, nothing is read or written, and workers try again."""
+    """A master key can't be read.
+
+    As during an outage of the database, nothing is read or written, and workers try again.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class MasterKey:
-    """A master key. `id` is a digest, which reveals nothing of its 256 random bits."""
+    """A master key. `id` is a digest, which reveals nothing about its 256 random bits."""
 
     source: str
     secret: bytes = field(repr=False)
@@ -47,7 +53,7 @@ class MasterKey:
 
 
 def sources() -> list[str]:
-    """Return the sources in the setting; none if it is `none`."""
+    """Return the sources that the setting names; none if it is `none`."""
     named: list[str] = settings.DURABLEAGENTS.encryption_keys
     return [] if named == ["none"] else named
 
@@ -58,8 +64,10 @@ def current() -> MasterKey | None:
 
 
 def find(key_id: str) -> MasterKey:
-    """Return the master key with this id. Raises KeyUnavailable if no source in the setting has it, or one that may
-    have it can't be read."""
+    """Return the master key with this id.
+
+    Raises KeyUnavailable if no source in the setting has it, or if a source that may have it can't be read.
+    """
     problem = None
     for source in (*sources(), "master"):
         try:
@@ -73,23 +81,23 @@ def find(key_id: str) -> MasterKey:
 
 
 def check() -> None:
-    """Read all sources. Raises KeyUnavailable."""
+    """Read the keys of all sources. Raises KeyUnavailable."""
     for source in sources():
         _read(source)
 
 
 def is_read(key_id: str | None) -> bool:
-    """Return whether `find` needs no source any more."""
+    """Return whether `find` can answer from memory, without reading a source."""
     return key_id is None or any(key.id == key_id for key in _keys.values())
 
 
 def forget() -> None:
-    """Forget all keys and failures, for tests."""
+    """Forget all cached keys and failures, for tests."""
     _keys.clear()
     _failures.clear()
 
 
-# What was read, and what lately couldn't be: a source that hangs is not asked by every run.
+# Keys that were read, and sources that recently failed, so that not every run waits for a source that hangs.
 _keys: dict[str, MasterKey] = {}
 _failures: dict[str, tuple[float, str]] = {}
 
@@ -103,7 +111,7 @@ def _read(source: str) -> MasterKey:
     kind, _, where = source.partition(":")
     read = _READERS.get(kind)
     if read is None or bool(where) is (kind == "master"):
-        # Not repeated: it may be a key.
+        # The message doesn't quote the entry, which may be a key.
         raise KeyUnavailable(
             "DURABLEAGENTS_ENCRYPTION_KEYS: an entry is not a key source; write master, file:PATH, env:NAME, "
             "command:COMMAND or https://HOST/PATH#wrapped=FILE, or none alone"
@@ -117,8 +125,7 @@ def _read(source: str) -> MasterKey:
 
 
 def label(source: str) -> str:
-    """Return the source for people: of a command its first word, and of an address its beginning, since what follows
-    may be secret."""
+    """Return a source's name without secrets: the first word of a command, the beginning of an address."""
     if source.startswith(("https:", "http:")):
         parts = urlsplit(source)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
@@ -156,7 +163,7 @@ def _of_environment(source: str, where: str) -> bytes:
 
 
 def _of_command(source: str, where: str) -> bytes:
-    """Run a command that prints the key: how a key service is asked."""
+    """Return the key that a command prints, such as the client of a key service."""
     try:
         printed = run_command(where, is_quoted=True)
     except SourceProblem as problem:
@@ -165,12 +172,14 @@ def _of_command(source: str, where: str) -> bytes:
 
 
 def _of_service(source: str, _: str) -> bytes:
-    """Let a key service decrypt the key, as AWS KMS does: a POST of {"CiphertextBlob": …}, answered by
-    {"Plaintext": …}, both in base64."""
+    """Return the key that a key service decrypts, with the protocol of AWS KMS.
+
+    It gets a POST of {"CiphertextBlob": …} and answers {"Plaintext": …}, both in base64.
+    """
     url, _, fragment = source.partition("#")
     named = dict(parse_qsl(fragment))
     try:
-        host = urlsplit(url).hostname if urlsplit(url).port != 0 else None  # `port` raises
+        host = urlsplit(url).hostname if urlsplit(url).port != 0 else None  # `port` raises ValueError if it is invalid
     except ValueError:
         host = None
     if not host or named.keys() - {"token"} != {"wrapped"}:
@@ -195,7 +204,7 @@ def _of_service(source: str, _: str) -> bytes:
 
 
 def _decoded(source: str, text: bytes) -> bytes:
-    """Return the key's bytes; never the text, which may be nearly the key."""
+    """Return the key's bytes. The error doesn't quote the text, which may be almost the key."""
     stripped = text.strip()
     try:
         key = base64.b64decode(stripped + b"=" * (-len(stripped) % 4), altchars=b"-_", validate=True)

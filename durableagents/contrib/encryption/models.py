@@ -1,4 +1,4 @@
-"""The keys of runs."""
+"""Models of runs' keys and of the erasure register."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ledger.models import append_only
 
 
 class RunKey(models.Model):
-    """The key of a run's payloads, encrypted under a master key, which the database never has."""
+    """The key of a run's payloads, encrypted under a master key that is never in the database."""
 
     run_id = models.UUIDField(primary_key=True)
     master = models.CharField(max_length=16, db_index=True)  # id of the master key
@@ -24,8 +24,11 @@ class RunKey(models.Model):
 
 
 class Erasure(models.Model):
-    """An entry of the erasure register: a run whose key was destroyed. Only `encryption_erase` writes it, from the
-    run's last event, which the chain, its code and the seals cover."""
+    """An entry of the erasure register: a run whose key was destroyed.
+
+    Only `encryption_erase` writes it, from the run's last event, which is protected by the chain, its code and the
+    seals.
+    """
 
     n = models.BigAutoField(primary_key=True)
     run_id = models.UUIDField(unique=True)

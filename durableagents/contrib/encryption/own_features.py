@@ -11,14 +11,15 @@ from runs.features import Feature, RunCommand
 
 
 def panel(run: Any, _: Any, user: Any) -> Any:
-    """Return the panel of a run's page."""
-    from durableagents.contrib.encryption.views import panel as found  # pages are loaded where they are served
+    """Return the panel with the form for erasing, for a run's page."""
+    # imported here, because only processes that serve pages need it
+    from durableagents.contrib.encryption.views import panel as found
 
     return found(run, user)
 
 
 def feature(keys: RunKeys) -> Feature:
-    """Return the feature, with the keys that this process uses."""
+    """Return the feature, whose cipher uses the keys of this process."""
     return Feature(
         name="encryption",
         on_birth=(keys.birth,),

@@ -1,4 +1,4 @@
-"""The master keys that runs need, and rotation: encrypting the keys of all runs under the current master key."""
+"""Find the master keys that runs need, and rotate: encrypt the keys of all runs under the current master key."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ SELECT master FROM used WHERE master IS NOT NULL"""
 
 
 def in_use() -> list[str]:
-    """Return the ids of the master keys that runs need, by index, however many runs there are."""
+    """Return the ids of the master keys that runs need. Uses an index, so the number of runs doesn't matter."""
     with connection.cursor() as cursor:
         cursor.execute(_IS_MIGRATED)
         if not cursor.fetchone()[0]:
-            return []  # before `migrate`
+            return []  # the table is missing before `migrate`
         cursor.execute(_IN_USE)
         return [master for (master,) in cursor.fetchall()]
 
@@ -42,7 +42,7 @@ def counts() -> dict[str, int]:
 
 
 def refusal() -> str | None:
-    """Return why this process must not serve, or None: a key that it needs is missing, or unreadable."""
+    """Return why this process must not serve (a key that it needs is missing or unreadable), or None."""
     needed = in_use()
     try:
         master_keys.check()
@@ -55,7 +55,7 @@ def refusal() -> str | None:
 
 @dataclass
 class Progress:
-    """The progress of a rotation, in runs. Those whose keys are `damaged` are left out."""
+    """The progress of a rotation, as numbers of runs. Runs whose keys are `damaged` are skipped."""
 
     total: int
     done: int = 0
@@ -63,9 +63,11 @@ class Progress:
 
 
 def begin(*, is_known: bool = False) -> Progress:
-    """Return what a rotation to the current master key has to do. Raises KeyUnavailable, and Forbidden for a database
-    role that may not change keys or, unless `is_known`, if no process has used the current key: those that lack it
-    could read nothing any more."""
+    """Return what a rotation to the current master key has to do.
+
+    Raises KeyUnavailable, and Forbidden for a database role that may not change keys. Unless `is_known`, also raises
+    Forbidden if no process has used the current key: processes without it couldn't read anything any more.
+    """
     master = _target()
     with connection.cursor() as cursor:
         cursor.execute(_MAY_CHANGE)
@@ -81,8 +83,10 @@ def begin(*, is_known: bool = False) -> Progress:
 
 
 def go_on(progress: Progress) -> Iterator[None]:
-    """Encrypt the keys of all runs under the current master key, in batches, each its own transaction; yield after
-    each. Runs go on meanwhile, and an interrupted rotation is continued by the next. Raises KeyUnavailable."""
+    """Encrypt the keys of all runs under the current master key, in batches of one transaction each; yield after each.
+
+    Runs continue meanwhile, and the next rotation continues one that was interrupted. Raises KeyUnavailable.
+    """
     master, after = _target(), UUID(int=0)
     while True:
         with transaction.atomic():

@@ -1,4 +1,4 @@
-"""The keys of runs, and the cipher that uses them: AES-256-GCM with a random nonce, as of NIST SP 800-38D."""
+"""The keys of runs, and the cipher that uses them: AES-256-GCM with a random nonce (NIST SP 800-38D)."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ from ledger.errors import RecordDamaged
 log = logging.getLogger("durableagents.contrib.encryption")
 NONCE = 12
 MAX_KNOWN = 20_000
-MAX_EXPECTED = 1000  # keys read in one query
+MAX_EXPECTED = 1000  # number of keys read in one query
 LOOK_SECONDS = 1.0
-# With the run's first event: None, or whether it is encrypted, which shows a key that is gone. And with the register:
-# None, or whether the run was erased before this transaction, which may still be rolled back.
+# From the run's first event: None if there is none, else whether it is encrypted, which reveals that a key is missing.
+# From the register: None if there is no entry, else whether the run was erased before this transaction (an erasure by
+# this one may still be rolled back).
 _FIND = """
     SELECT r.id, k.master, k.wrapped,
         CASE WHEN e.run_id IS NOT NULL THEN
@@ -45,7 +46,7 @@ _FIND = """
         CASE WHEN x.run_id IS NOT NULL THEN x.tx IS DISTINCT FROM txid_current_if_assigned() END
     FROM unnest(%s::uuid[]) AS r(id) LEFT JOIN encryption_runkey k ON k.run_id = r.id
     LEFT JOIN ledger_event e ON e.run_id = r.id AND e.seq = 1 LEFT JOIN encryption_erasure x ON x.run_id = r.id"""
-# Erasures that may have been committed since a snapshot, and the snapshot for the next time.
+# Selects erasures that may have been committed since a snapshot, and the snapshot for the next query.
 _ERASED_SINCE = """
     SELECT txid_snapshot_xmin(txid_current_snapshot()),
            ARRAY(SELECT run_id FROM encryption_erasure WHERE tx >= %s OR run_id = ANY(%s))"""
@@ -55,14 +56,14 @@ _CONTEXT = b"durableagents/key of a run/1"
 
 
 class KeyDamaged(RecordDamaged, ValueError):
-    """A run's key is missing, changed or another run's: its payloads can't be read, and nothing is written."""
+    """A run's key is missing, changed or belongs to another run: its payloads can't be read, and nothing is written."""
 
     def __init__(self, run_id: UUID) -> None:
         super().__init__(run_id, "the key of its payloads")
 
 
 class KeyErased(Erased, KeyDamaged):
-    """A run's key was destroyed by an erasure, which is on record."""
+    """An erasure, which is on record, destroyed the run's key."""
 
     def __init__(self, run_id: UUID, erasure: Erasure | None = None) -> None:
         Erased.__init__(self, run_id, erasure)
@@ -77,13 +78,13 @@ class _Key:
         self.secret, self.aead = secret, AESGCM(secret)
 
 
-# The run that is being created in this context, with its key; None as a key if it gets none.
+# The run that is being created in this context, and its key (None if it gets none).
 _newborn: ContextVar[tuple[UUID, _Key | None] | None] = ContextVar("newborn", default=None)
 _complain_at = 0.0
 
 
 def _complain(run_id: UUID, error: Exception) -> None:
-    """Log a missing master key once a minute: what needs it waits."""
+    """Log at most once a minute that a master key is missing, and that work waits for it."""
     global _complain_at
     if time.monotonic() >= _complain_at:
         _complain_at = time.monotonic() + 60.0
@@ -91,13 +92,13 @@ def _complain(run_id: UUID, error: Exception) -> None:
 
 
 def wrap(master: MasterKey, run_id: UUID, secret: bytes) -> bytes:
-    """Return a run's key encrypted under a master key, bound to the run."""
+    """Encrypt a run's key under a master key, bound to the run."""
     nonce = os.urandom(NONCE)
     return nonce + AESGCM(master.secret).encrypt(nonce, secret, _CONTEXT + run_id.bytes)
 
 
 def unwrap(master: MasterKey, run_id: UUID, wrapped: bytes) -> bytes:
-    """Return a run's key. Raises KeyDamaged if it was changed or is another run's."""
+    """Decrypt a run's key. Raises KeyDamaged if it was changed or belongs to another run."""
     try:
         return AESGCM(master.secret).decrypt(wrapped[:NONCE], wrapped[NONCE:], _CONTEXT + run_id.bytes)
     except (InvalidTag, ValueError):
@@ -108,14 +109,17 @@ _instances: WeakSet[RunKeys] = WeakSet()
 
 
 def forget(run_id: UUID) -> None:
-    """Forget a run's key in this process. Others notice it themselves."""
+    """Drop a run's key from this process's memory. Other processes notice the erasure themselves."""
     for keys in _instances:
         keys.forget(run_id)
 
 
 class RunKeys:
-    """The cipher of payloads. It keeps the keys of the runs that this process used last; runs without a key, created
-    while encryption was off, are stored in the clear."""
+    """The cipher of payloads.
+
+    It caches the keys of the runs that this process used last. Runs without a key, which were created while encryption
+    was off, are stored in the clear.
+    """
 
     def __init__(self) -> None:
         self._known: OrderedDict[UUID, _Key | None] = OrderedDict()
@@ -146,7 +150,7 @@ class RunKeys:
             raise ValueError("encrypted payload was changed, or belongs to another run") from None
 
     def decrypt_head(self, run_id: UUID, encrypted: bytes | memoryview) -> bytes:
-        # GCM encrypts in counter mode from the second block of its counter on.
+        # GCM encrypts in counter mode, from the second block of its counter on.
         counter = modes.CTR(bytes(encrypted[:NONCE]) + b"\x00\x00\x00\x02")
         return Cipher(algorithms.AES(self._needed(run_id).secret), counter).decryptor().update(encrypted[NONCE:])
 
@@ -164,12 +168,16 @@ class RunKeys:
 
     @contextmanager
     def birth(self, run_id: UUID) -> Iterator[list[tuple[str, list[Any]]]]:
-        """Use a new key for a run inside, and yield the statement that stores it. Raises KeyUnavailable. Outside, the
-        stored key is read: if the run's creation was refused, another process may create it with another key."""
+        """Use a new key for a run inside the `with` block, and yield the statement that stores it. Raises
+        KeyUnavailable.
+
+        Outside the block, the stored key is read: if the run's creation was refused, another process may create the run
+        with another key.
+        """
         master, secret = master_keys.current(), AESGCM.generate_key(256)
         key = None if master is None else _Key(secret)
         token = _newborn.set((run_id, key))
-        if connection.in_atomic_block:  # a service's transaction
+        if connection.in_atomic_block:  # inside a service's transaction
             transaction.on_commit(partial(self._keep, run_id, key))
         try:
             yield [] if master is None else [(_STORE, [run_id, master.id, wrap(master, run_id, secret)])]
@@ -177,8 +185,10 @@ class RunKeys:
             _newborn.reset(token)
 
     async def prepare(self, connection: Any, run_ids: Collection[UUID]) -> None:
-        """Read the keys of these runs, because an event loop can't wait for them later. Raises KeyDamaged,
-        KeyUnavailable."""
+        """Read the keys of these runs, because an event loop can't wait for them later.
+
+        Raises KeyDamaged, KeyUnavailable.
+        """
         missing = [run_id for run_id in run_ids if run_id not in self._known]
         if INSTALLATION not in self._known and master_keys.sources():
             await asyncio.to_thread(self._prepare_installation)
@@ -186,9 +196,9 @@ class RunKeys:
             for row in await (await connection.execute(_FIND, [STORED, ENCRYPTED, missing])).fetchall():
                 if master_keys.is_read(row[1]):
                     key = self._learned(*row)
-                else:  # a source may take seconds
+                else:  # reading a source may take seconds
                     key = await asyncio.to_thread(self._learned, *row)
-                self._keep(row[0], key)  # also a missing key: an event loop can't look again
+                self._keep(row[0], key)  # Missing keys are cached too, because an event loop can't read them later.
 
     # --- keys ---------------------------------------------------------------------------------------------------------
 
@@ -211,14 +221,14 @@ class RunKeys:
         return self._read(run_id)
 
     def _read(self, run_id: UUID) -> _Key | None:
-        """Return the key as its row has it."""
+        """Read the key of a run from its row."""
         others = self._expected_here() - {run_id}
         self._expected_here().clear()
         with connection.cursor() as cursor:
             cursor.execute(_FIND, [STORED, ENCRYPTED, [run_id, *others]])
             rows = {row[0]: row for row in cursor.fetchall()}
         for other in others:
-            with suppress(KeyDamaged, master_keys.KeyUnavailable):  # raised when it is used
+            with suppress(KeyDamaged, master_keys.KeyUnavailable):  # the error is raised when that key is used
                 self._learned(*rows[other])
         try:
             return self._learned(*rows[run_id])
@@ -226,7 +236,7 @@ class RunKeys:
             raise KeyErased(run_id, self._noted(run_id, is_final=rows[run_id][4])) from None
 
     def _noted(self, run_id: UUID, *, is_final: bool) -> Erasure | None:
-        """Return the erasure of a run, and keep it unless it may be rolled back."""
+        """Return the erasure of a run, and cache it unless it may be rolled back."""
         erasure = erasure_of(run_id)
         if is_final:
             with self._lock:
@@ -236,31 +246,37 @@ class RunKeys:
         return erasure
 
     def _drop_erased(self) -> None:
-        """Forget the keys of runs that were erased meanwhile, in whatever process: at most once a second, and not in an
-        event loop, which only drives runs that have not ended. Nor without a connection: then nothing was read."""
+        """Drop the keys of runs that any process erased meanwhile.
+
+        This happens at most once a second. It is skipped in an event loop, which only drives runs that haven't ended,
+        and without a connection, because then nothing was read.
+        """
         now = time.monotonic()
         if now < self._look_at or asyncio._get_running_loop() is not None:
-            return  # before the connection is looked up, which costs more than encrypting
+            return  # checked first, since looking up the connection costs more than encrypting
         link: Any = connection.connection
         if link is None or link.closed:
             return
         if link.info.transaction_status not in (TransactionStatus.IDLE, TransactionStatus.INTRANS):
             return
         known = list(self._known) if self._since == _NEVER else []
-        # Past Django's cursor: a page's number of queries doesn't depend on the second in which it is read.
+        # Bypasses Django's cursor, so that the number of a page's queries doesn't depend on the second in which it is
+        # read.
         self._since, erased = link.execute(_ERASED_SINCE, [self._since, known]).fetchone()
         self._look_at = now + LOOK_SECONDS
         for run_id in erased:
             self.forget(run_id)
 
     def forget(self, run_id: UUID) -> None:
-        """Forget a run's key."""
+        """Drop a run's key from the cache."""
         with self._lock:
             self._known.pop(run_id, None)
 
     def _of_installation(self) -> _Key | None:
-        """Return the key of content that belongs to no run, in a row like a run's, so that it is rotated with them. It
-        is made when first needed, and kept in memory once it is committed."""
+        """Return the key of content that belongs to no run. Its row is like a run's, so it is rotated with them.
+
+        It is created when first needed, and cached once it is committed.
+        """
         with connection.cursor() as cursor:
             for _ in range(2):
                 cursor.execute(_FIND, [STORED, ENCRYPTED, [INSTALLATION]])
@@ -272,19 +288,19 @@ class RunKeys:
                 if (master := master_keys.current()) is None:
                     return None
                 made = wrap(master, INSTALLATION, AESGCM.generate_key(256))
-                # Another process may store one at the same time: what is stored counts.
+                # Another process may store a key at the same time, so the stored one is read again.
                 cursor.execute(f"{_STORE} ON CONFLICT (run_id) DO NOTHING", [INSTALLATION, master.id, made])
         raise KeyDamaged(INSTALLATION)
 
     def _prepare_installation(self) -> None:
-        """Read or make the installation's key, in a thread with a connection of its own."""
+        """Read or create the installation's key, in a thread with a connection of its own."""
         try:
             self._of_installation()
         finally:
             connection.close()
 
     def _expected_here(self) -> set[UUID]:
-        """Return the runs of which this thread has read encrypted content, but not yet their keys."""
+        """Return the runs whose encrypted content this thread has read, but whose keys it hasn't."""
         expected: set[UUID] | None = getattr(self._local, "expected", None)
         if expected is None:
             expected = self._local.expected = set()
@@ -298,7 +314,7 @@ class RunKeys:
         is_encrypted: bool | None,
         is_erased: bool | None = None,
     ) -> _Key | None:
-        """Return and keep a run's key, from a row of _FIND. Raises KeyDamaged, KeyErased, KeyUnavailable."""
+        """Return and cache a run's key from a row of _FIND. Raises KeyDamaged, KeyErased, KeyUnavailable."""
         key = None
         if master_id is not None and wrapped is not None:
             try:
@@ -310,7 +326,8 @@ class RunKeys:
             raise KeyErased(run_id)
         elif is_encrypted:
             raise KeyDamaged(run_id)
-        if key is not None or is_encrypted is not None:  # a run that isn't there may be created with a key
+        # a run that doesn't exist yet may be created with a key, so it isn't cached
+        if key is not None or is_encrypted is not None:
             self._keep(run_id, key)
         return key
 

@@ -1,4 +1,4 @@
-"""Verify erasures: event, register, act and destroyed key agree."""
+"""Verify erasures: event, register, act and destroyed key must agree."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from runs.models import Run
 
 
 class Erased:
-    """Check that a run whose journal ends with an erasure has its entry, its act and no key, and that no other has."""
+    """Checks that entry, act and destroyed key agree for a run whose journal ends with an erasure.
+
+    No other run may have an entry.
+    """
 
     NEEDS_NO_CONTENT = True
 
@@ -53,7 +56,7 @@ class Erased:
             yield f"{what} has no record of the act"
 
     def _rows_of_people(self) -> Iterator[str]:
-        """Check the codes of rows that the checks of their features can't compare with payloads any more."""
+        """Check the codes of rows that can't be compared with payloads any more by the checks of their features."""
         decisions = Decision.objects.filter(approval__run_id=self.journal.run_id)
         rows = (*decisions, *self.journal.rows(Inquiry, "id"), *self.journal.rows(Delegation, "id"))
         for row in rows:
@@ -72,7 +75,7 @@ def _runs(act: ActRecord) -> list[str]:
 
 
 def every_erasure() -> Listed | None:
-    """Check that each act has its entries; None if nothing was ever erased. Runs are checked one by one."""
+    """Check that each act has its register entries; None if nothing was ever erased. Each run is checked separately."""
     found = set(map(str, Erasure.objects.values_list("run_id", flat=True)))
     acts = ActRecord.objects.filter(action="erase", n__gt=0)
     problems = [

@@ -1,4 +1,4 @@
-"""Erasing a run's content on its page."""
+"""Pages for erasing the content of runs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Panel:
 
 
 def panel(run: Run, user: Any) -> tuple[str, Panel] | None:
-    """Return the form; None for others than administrators, and unless the run's content could be erased."""
+    """Return the form. None for users who aren't administrators, and if the run's content can't be erased at all."""
     if not user.is_superuser or run.state not in ENDED or run.erased_at is not None:
         return None
     return "encryption/erasing.html", Panel(erasure.copies(run.pk)[:20], is_guarded(erasure.FAMILY))
@@ -57,8 +57,10 @@ class Erasures(Act, RunPage):
     reads = {"with_children": lambda text: text == "on"}
 
     def may_open(self, held: frozenset[str]) -> bool:
-        """Return whether they are an administrator; others who open its address are led to the run's page. Whether
-        they see the run is checked as for its page."""
+        """Return whether the user is an administrator. Others who open this address are redirected to the run's page.
+
+        Whether they may see the run is checked as for its page.
+        """
         return self.request.method != "POST" or _is_superuser(self.request)
 
     @property
@@ -66,7 +68,7 @@ class Erasures(Act, RunPage):
         return actor(self.request, ADMIN)
 
     def after(self, request: HttpRequest, result: erasure.ErasureResult, **address: Any) -> HttpResponse:
-        """Say how many runs were erased."""
+        """Show how many runs were erased."""
         count = len(result.others)
         others = f" with {count} other{'s' if count > 1 else ''}" if count else ""
         self.done = f"The content of this run was erased{others}."
@@ -78,17 +80,20 @@ def _is_superuser(request: HttpRequest) -> bool:
 
 
 class FindingPage(Page):
-    """Runs in the database and in archives, by business key, tag or agent, with a form that erases those chosen."""
+    """The page that finds runs by business key, tag or agent, with a form that erases those chosen.
+
+    It includes runs in archives.
+    """
 
     template = "encryption/finding.html"
     section = "runs"
 
     def may_open(self, held: frozenset[str]) -> bool:
-        """Return whether they may read the list; only administrators erase."""
+        """Return whether the user may read the list. Only administrators may erase."""
         return bool(held & READERS) or _is_superuser(self.request)
 
     def refuse(self, request: HttpRequest) -> HttpResponse:
-        """Show 403."""
+        """Answer 403."""
         needed = ["Operator", "Auditor", "Administrator"] if request.method == "GET" else ["Administrator"]
         return self.show(request, {"needed": needed}, template="errors/403.html", status=403)
 
@@ -96,7 +101,7 @@ class FindingPage(Page):
         return self.tell(request, request.GET)
 
     def tell(self, request: HttpRequest, typed: Mapping[str, str], refused: Refused | None = None) -> HttpResponse:
-        """Show the runs that fit, with a refused form."""
+        """Show the matching runs, with the form that was refused."""
         given = {name: str(typed.get(name, "")).strip().replace("\x00", "")[:200] for name in SEARCHED}
         found: list[ErasableRun] = []
         problem = None
@@ -120,12 +125,12 @@ class FindingPage(Page):
 
 
 class ErasuresOfMany(FindingPage):
-    """Erase the content of the runs that were chosen."""
+    """Erase the content of the chosen runs."""
 
     http_method_names = ["post"]
 
     def may_open(self, held: frozenset[str]) -> bool:
-        """Return whether they are an administrator."""
+        """Return whether the user is an administrator."""
         return self.request.method != "POST" or _is_superuser(self.request)
 
     def post(self, request: HttpRequest) -> HttpResponse:

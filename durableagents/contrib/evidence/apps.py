@@ -1,4 +1,4 @@
-"""Evidence bundles of runs, which a stranger can verify. See README.md."""
+"""Evidence bundles of runs, which outsiders can verify. See README.md."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from django.core.exceptions import ImproperlyConfigured
 class EvidenceConfig(AppConfig):
     name = "durableagents.contrib.evidence"
     label = "evidence"
-    # Read by durableagents/urls_apps.py.
+    # durableagents/urls_apps.py reads these.
     api_urls = "durableagents.contrib.evidence.api_urls"
     console_urls = "durableagents.contrib.evidence.console_urls"
 
     def ready(self) -> None:
-        """Install this app's feature. Raises ImproperlyConfigured without the seals, which sign the bundles."""
+        """Register this app's feature. Raises ImproperlyConfigured without the seals app, which signs the bundles."""
         from runs import features
 
         if not apps.is_installed("durableagents.contrib.seals"):

@@ -1,5 +1,7 @@
-"""Writes the ZIP file of a bundle: files in order, nothing compressed, no dates. The same content gives the same bytes,
-and `verify.py` refuses any other form."""
+"""Write the ZIP file of a bundle: files in order, without compression and dates.
+
+The same content gives the same bytes, and `verify.py` refuses any other form.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from typing import BinaryIO
 
 from durableagents.contrib.evidence.errors import CannotWrite
 
-# Below the sizes from which ZIP files need another form.
+# Above these sizes, ZIP files would need another format.
 MAX_BYTES = 2_000_000_000
 
 
@@ -23,8 +25,8 @@ class Archive:
         self.entries: list[dict[str, str | int]] = []
 
     def add(self, name: str, parts: Iterable[bytes]) -> None:
-        """Write a file as its parts come. Raises CannotWrite if the bundle becomes too large."""
-        info = zipfile.ZipInfo(name)  # dated 1 January 1980
+        """Write a file from its parts. Raises CannotWrite if the bundle becomes too large."""
+        info = zipfile.ZipInfo(name)  # the date is 1 January 1980
         info.create_system, info.external_attr = 3, 0o100644 << 16
         digest, size = hashlib.sha256(), 0
         with self._zip.open(info, "w") as member:
@@ -41,7 +43,7 @@ class Archive:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        """Write the directory; after an error nothing more, because the file is of no use."""
+        """Write the directory. After an error nothing is written, because the file can't be used."""
         if error is not None:
             self._zip.fp = None
         self._zip.close()

@@ -1,4 +1,7 @@
-"""The files of one run in a bundle, row by row: events with stored and readable content, and their tables."""
+"""Yield the files of one run in a bundle, row by row.
+
+These are events with stored and readable content, and the run's tables.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ from runs.models import Checkpoint, Run
 from runs.queries.code_here import agent_here
 from runs.queries.manifest import manifest_of
 
-# Rows in memory at a time: a payload may have 64 MB.
+# How many rows are in memory at a time. A payload may have 64 MB.
 CHUNK = 50
 
 
@@ -53,12 +56,14 @@ class RunContents:
 
     @property
     def disclosed_key(self) -> bytes | None:
-        """Return the key for the bundle: none if anything is left out on request, because it would open that too in a
-        copy of the database."""
+        """Return the key for the bundle; None if anything is left out on request.
+
+        With the key, the values left out could be read in a copy of the database.
+        """
         return None if self.leaving_out.choice.is_any else self.key
 
     def about(self) -> dict[str, Any]:
-        """Return the run's own columns, and the manifest of its agent if this process has it."""
+        """Return the run's own columns, and its agent's manifest if this process has it."""
         run, agent = self.run, agent_here(self.run.graph_id)
         return {
             "id": str(run.id),
@@ -75,7 +80,7 @@ class RunContents:
         }
 
     def learn(self) -> None:
-        """Read all payloads for private values, if some are to be left out. Raises InvalidInput."""
+        """Read all payloads for private values, if some values are to be left out. Raises InvalidInput."""
         if self.leaving_out.has_to_learn and not self.key_problem:
             for row in self._stored():
                 try:
@@ -83,11 +88,11 @@ class RunContents:
                 except ContentUnavailable:
                     raise
                 except (ValueError, RecursionError):
-                    continue  # exported as unreadable
+                    continue  # an unreadable payload is exported as such
             self.leaving_out.prepare()
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """Yield the events up to the head."""
+        """Yield the events up to the run's head."""
         return map(self._event, self._stored())
 
     def _stored(self) -> Iterator[Event]:
@@ -110,7 +115,10 @@ class RunContents:
         return line
 
     def _content(self, kind: str, stored: bytes) -> dict[str, Any]:
-        """Return an event's content, with its stored bytes if nothing is left out, or why it can't be read."""
+        """Return an event's content, or the reason why it can't be read.
+
+        The stored bytes are included if nothing is left out on request.
+        """
         try:
             if self.key_problem and ENCRYPTED in (stored[:1], _codec_kept(stored)):
                 raise ValueError(self.key_problem)
@@ -134,12 +142,12 @@ class RunContents:
                 EventLine(line["seq"], line["at"], json.loads(line["clear"]), line.get("payload"), "stored" in line)
             )
         except MALFORMED:
-            pass  # a damaged event is exported as it is, and verification names it
+            pass  # A damaged event is exported as it is, and verification reports it.
 
     # --- tables ---
 
     def decisions(self) -> Iterator[dict[str, Any]]:
-        seen = Q(seq__lte=self.head.seq) | Q(seq__isnull=True)  # old decisions lack the state
+        seen = Q(seq__lte=self.head.seq) | Q(seq__isnull=True)  # events of old decisions lack the state
         rows = Decision.objects.filter(seen, approval__run_id=self.run.id).order_by("id")
         names = "id approval_id verdict plan_hash justification by person role auth seq chain standing proof closes at"
         for row in _rows(rows, names):
@@ -147,7 +155,7 @@ class RunContents:
             yield self.leaving_out.row(row)
 
     def overrides(self) -> Iterator[dict[str, Any]]:
-        """Yield people's acts on the run: overrides, then others."""
+        """Yield what people did to the run: overrides first, then other acts."""
         names = "id action by person role auth justification seq chain before after at"
         tables: Iterable[tuple[str, QuerySet[Any]]] = (
             ("overrides", OverrideRecord.objects.all()),
@@ -169,12 +177,12 @@ class RunContents:
         yield from _rows(rows, "seq generation node visit schema_version fingerprint checksum at")
 
     def decided(self) -> list[int]:
-        """Return the events whose first seal tells most: decisions."""
+        """Return the sequence numbers of decisions, the events whose first seal matters most."""
         return [line.seq for line in self.facts.decisions.values()]
 
 
 def _codec_kept(stored: bytes) -> bytes:
-    """Return the codec of a large payload that a store keeps; empty if it is in the row."""
+    """Return the codec of a large payload that is in a store; empty if the payload is in the row."""
     return REFERENCE.unpack(stored)[3] if stored[:1] == STORED and len(stored) == REFERENCE.size else b""
 
 
@@ -186,7 +194,7 @@ def _rows(rows: QuerySet[Any], names: str) -> Iterator[dict[str, Any]]:
 
 def _plain(value: Any) -> Any:
     match value:
-        case Stored():  # content is encrypted in its row
+        case Stored():  # the row has this content in encrypted form
             return _plain(value.content)
         case bytes() | memoryview():
             return bytes(value).hex()
@@ -199,7 +207,7 @@ def _plain(value: Any) -> Any:
 
 
 def as_lines(rows: Iterable[dict[str, Any]]) -> Iterator[bytes]:
-    """Yield rows as JSON lines, in ASCII."""
+    """Yield each row as a line of JSON in ASCII."""
     for row in rows:
         yield json.dumps(row, separators=(",", ":")).encode() + b"\n"
 

@@ -6,12 +6,12 @@ from ledger.errors import DurableAgentsError
 
 
 class CannotSign(DurableAgentsError):
-    """The bundle can't be sealed and signed; nothing was exported."""
+    """The bundle can't be sealed and signed. Nothing was exported."""
 
     status, code, title = 503, "seal-key-unavailable", "The bundle can't be signed"
 
 
 class CannotWrite(DurableAgentsError):
-    """There is no room for the bundle, or it is too large; nothing was exported."""
+    """There is no space for the bundle, or it is too large. Nothing was exported."""
 
     status, code, title = 507, "bundle-not-written", "The bundle can't be written"

@@ -1,5 +1,8 @@
-"""Makes a bundle: seals what is not sealed yet, reads the runs from one snapshot, signs the manifest, and records the
-export before anything is handed out."""
+"""Export a bundle of runs.
+
+Events that aren't sealed yet are sealed, the runs are read from one snapshot, and the manifest is signed. The export is
+recorded before anything is handed out.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ from ledger.verification.runs import snapshot
 from runs.models import Run
 
 MAX_RUNS = 1000
-# Exports at a time in one process: each reads and hashes a whole journal.
+# Limit of concurrent exports in a process, because each reads and hashes whole journals.
 _PLACES = threading.BoundedSemaphore(2)
 _WAITS_SECONDS = 5.0
 _SEAL_TRIES = 10
@@ -77,12 +80,14 @@ class Exported:
     sha256: str
     size: int
     runs: int
-    left_out: int  # values, on request
+    left_out: int  # number of values left out on request
 
 
 def export(run_ids: Sequence[UUID], file: BinaryIO, *, by: Actor, choice: Choice, reason: str = "") -> Exported:
-    """Write the bundle of these runs to an empty, seekable file. Raises NotFound, InvalidInput, CannotSign,
-    CannotWrite, Busy, ContentUnavailable."""
+    """Write the bundle of these runs to an empty, seekable file.
+
+    Raises NotFound, InvalidInput, CannotSign, CannotWrite, Busy, ContentUnavailable.
+    """
     if not run_ids:
         raise InvalidInput("No run was named.", errors=[])
     if len(run_ids) > MAX_RUNS:
@@ -111,8 +116,11 @@ def export(run_ids: Sequence[UUID], file: BinaryIO, *, by: Actor, choice: Choice
 
 @contextmanager
 def _reading(run_ids: Sequence[UUID]) -> Iterator[None]:
-    """Read everything inside from one snapshot. The rows of archived runs are laid out in its transaction, which is
-    rolled back. Raises DurableAgentsError if an archive can't be read."""
+    """Read everything inside the `with` block from one snapshot.
+
+    The rows of archived runs are restored in its transaction, which is rolled back. Raises DurableAgentsError if an
+    archive can't be read.
+    """
     elsewhere = archived(run_ids)
     if not elsewhere:
         with snapshot():
@@ -131,8 +139,10 @@ def _reading(run_ids: Sequence[UUID]) -> Iterator[None]:
 
 
 def _seal(run_ids: Sequence[UUID]) -> None:
-    """Seal these runs' events. If another process seals now, wait for it for a moment: what it leaves out is named as
-    not sealed."""
+    """Seal the events of these runs.
+
+    If another process is sealing, wait for it a moment. Events that it leaves out are reported as not sealed.
+    """
     heads = dict(Head.objects.filter(run_id__in=run_ids).values_list("run_id", "seq"))
     for _ in range(_SEAL_TRIES):
         if seal_all():
@@ -146,7 +156,7 @@ def _seal(run_ids: Sequence[UUID]) -> None:
 
 
 class Making:
-    """One bundle that is being made."""
+    """One bundle while it is made."""
 
     def __init__(self, run_ids: Sequence[UUID], archive: Archive, by: Actor, choice: Choice, reason: str) -> None:
         self.run_ids, self.choice, self.by, self.reason = run_ids, choice, by, reason
@@ -157,8 +167,10 @@ class Making:
         self.made_at = database_now().isoformat(timespec="microseconds")
 
     def write_runs(self) -> None:
-        """Write the files of all runs. Raises NotFound for an unknown run, InvalidInput for a field to leave out that
-        no run has."""
+        """Write the files of all runs.
+
+        Raises NotFound for an unknown run, InvalidInput for a field to leave out that no run has.
+        """
         self.archive.add("README.txt", [_README.encode()])
         self.archive.add("verify.py", [Path(verify.__file__).read_bytes()])
         for run_id in self.run_ids:
@@ -192,7 +204,7 @@ class Making:
             self.records.append(record.run_record(contents, about, proofs, acts))
 
     def finish(self) -> None:
-        """Write the record and the signed manifest. Raises SealKeyProblem."""
+        """Write the readable record and the signed manifest. Raises SealKeyProblem."""
         manifest = {
             "format": verify.FORMAT,
             "made_at": self.made_at,
@@ -226,7 +238,7 @@ def _measured(file: BinaryIO, making: Making) -> Exported:
 
 @transaction.atomic
 def _record(making: Making, exported: Exported, by: Actor) -> None:
-    """Record the export of each run."""
+    """Record the export in each run."""
     about = {"sha256": exported.sha256, "bytes": exported.size, "runs": exported.runs, "left_out": making.choice.words}
     for run in making.runs:
         acted(

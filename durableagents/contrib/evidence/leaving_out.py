@@ -1,4 +1,4 @@
-"""Contents left out of a bundle: private fields on request, and the tokens of callback addresses always."""
+"""Leave contents out of a bundle: private fields on request, and the tokens of callback addresses always."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from ledger.errors import InvalidInput
 from ledger.web.seeing.payloads import is_open
 
 MAX_PATHS = 50
-# Private values that are looked for in all texts.
+# How many private values are searched in all texts.
 MAX_VALUES = 2000
-# Of a plan, how many people have to agree and who did: not the run's content.
+# Parts of a plan that say how many people have to approve and who did. They aren't the run's content.
 _STRUCTURE = frozenset({"stages", "stage", "passed"})
 
-# Columns of tables that may hold the run's content.
+# Columns of tables that may contain the run's content.
 _TEXTS = frozenset({"justification", "standing", "proof", "before", "after"})
 
 
 def _escaped(name: str) -> str:
-    """Return a name as part of a JSON pointer."""
+    """Escape a name for use in a JSON pointer."""
     return name.replace("~", "~0").replace("/", "~1")
 
 
@@ -43,7 +43,7 @@ class Choice:
     is_without_payloads: bool = False
 
     def __post_init__(self) -> None:
-        """Raises InvalidInput for a path that is none."""
+        """Check the paths. Raises InvalidInput for an invalid one."""
         try:
             if len(self.paths) > MAX_PATHS:
                 raise ValueError(f"{len(self.paths)} paths are too many: give at most {MAX_PATHS}")
@@ -63,7 +63,10 @@ class Choice:
 
 
 def paths_in(text: str) -> list[str]:
-    """Return the fields of a comma-separated list. Raises InvalidInput if it names none: nothing would be left out."""
+    """Return the fields of a comma-separated list.
+
+    Raises InvalidInput if it is empty, since nothing would be left out.
+    """
     paths = [each.strip() for each in text.replace("\n", ",").split(",") if each.strip()]
     if not paths:
         what = {"field": "redact", "problem": f"{text[:80]!r} names no field", "fix": "name fields, or leave it out"}
@@ -72,7 +75,10 @@ def paths_in(text: str) -> list[str]:
 
 
 def check_matched(unmatched: Iterable[str]) -> None:
-    """Raises InvalidInput for fields that no exported run has: the person who named them expects them left out."""
+    """Check that each field occurs in some exported run. Raises InvalidInput.
+
+    The person who named a missing field expects it to be left out.
+    """
     errors = [
         {"field": "redact", "problem": f"{path!r} matches no field", "fix": "correct the name, or leave it out"}
         for path in unmatched
@@ -82,14 +88,17 @@ def check_matched(unmatched: Iterable[str]) -> None:
 
 
 def derive_export_key(run_id: UUID) -> bytes:
-    """Return the key of the digests of what is left out of this run's bundles: equal values have equal digests."""
+    """Return the key for digests of what this run's bundles leave out. Equal values have equal digests."""
     master = Path(settings.DURABLEAGENTS_MASTER_KEY_FILE).read_bytes().strip()
     return hmac.digest(master, b"durableagents evidence left out 1" + run_id.bytes, hashlib.sha256)
 
 
 class LeavingOut:
-    """Leaves values out of one run's rows. `pointers` are the digests of what the last row lost, by JSON pointer;
-    `count` is how many values were left out on request, in all rows."""
+    """Leaves values out of one run's rows.
+
+    `pointers` are the digests of the values that the last row lost, by JSON pointer. `count` is how many values were
+    left out on request in all rows.
+    """
 
     def __init__(self, run_id: UUID, choice: Choice) -> None:
         self.key, self.choice = derive_export_key(run_id), choice
@@ -101,16 +110,16 @@ class LeavingOut:
 
     @property
     def unmatched(self) -> list[str]:
-        """Return the chosen fields that no row had. Where all payloads are left out, no field has to be found."""
+        """Return the chosen fields that no row had. If all payloads are left out, no field has to occur."""
         return [] if self.choice.is_without_payloads else list(self._private.unmatched)
 
     @property
     def has_to_learn(self) -> bool:
-        """Return whether all payloads have to be learnt first, because texts elsewhere may quote private values."""
+        """Return whether all payloads must be read first, because texts elsewhere may quote private values."""
         return bool(self.choice.paths) and not self.choice.is_without_payloads
 
     def learn(self, payload: Any) -> None:
-        """Take note of a payload's private values. Raises InvalidInput if they are too many to look for."""
+        """Collect a payload's private values. Raises InvalidInput if there are too many to search for."""
         self._private.learn(payload)
         self._whole = self._private.private_values
         if len(self._whole) > MAX_VALUES:
@@ -121,21 +130,21 @@ class LeavingOut:
             )
 
     def prepare(self) -> None:
-        """Be ready to leave out, once everything was learnt."""
+        """Prepare the search, after all payloads were read."""
         within = sorted((each for each in self._whole if len(each) >= MIN_LENGTH), key=len, reverse=True)
         written = dict.fromkeys(form for each in within for form in (each, json.dumps(each)[1:-1]))
         self._texts = re.compile("|".join(map(re.escape, written))) if written else None
 
     def payload(self, payload: Any, kind: str) -> Any:
-        """Return the payload of an event as the bundle shows it."""
+        """Return the payload of an event in the form for the bundle."""
         self.pointers = {}
         if self.choice.is_without_payloads and not is_open(kind):
             return self._without_values(payload, kept=_STRUCTURE if kind == "ApprovalRequested" else frozenset())
-        # A plan holds no token, and what a decision binds is shown byte for byte.
+        # A plan contains no token, and the content that a decision is bound to is exported byte for byte.
         return self._shown(payload, "", (), has_tokens=kind != "ApprovalRequested")
 
     def _without_values(self, payload: Any, *, kept: frozenset[str]) -> Any:
-        """Leave out each field for itself: the digests still show that what was sent is what was approved."""
+        """Leave out each field on its own, so that the digests still show that what was sent is what was approved."""
         if not isinstance(payload, dict):
             return self._left_out(payload, "")
         return {
@@ -144,8 +153,11 @@ class LeavingOut:
         }
 
     def row(self, row: dict[str, Any], *contents: str) -> dict[str, Any]:
-        """Return a row of a table; `contents` are the columns that go with the payloads. The columns that say who did
-        what and when stay."""
+        """Return a row of a table without private contents.
+
+        `contents` are the columns that are left out together with the payloads. The columns that say who did what and
+        when always stay.
+        """
         fields = dict(row)
         for name in _TEXTS & row.keys():
             fields[name] = self._field(name, row[name], "", (), has_tokens=True)
@@ -182,7 +194,7 @@ class LeavingOut:
         return self._shown(value, pointer, inner, has_tokens=has_tokens)
 
     def _quotes(self, text: str) -> bool:
-        """Return whether a text is, or holds, a private value."""
+        """Return whether a text equals or contains a private value."""
         return text in self._whole or (self._texts is not None and self._texts.search(text) is not None)
 
     def _left_out(self, value: Any, pointer: str, *, is_requested: bool = True) -> Any:

@@ -1,4 +1,4 @@
-"""Inclusion proofs: what shows that a run's events were sealed."""
+"""Inclusion proofs, which show that a run's events were sealed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from durableagents.contrib.seals.records import SealRecord
 from durableagents.contrib.seals.verification import leaves_of
 from ledger.errors import RecordDamaged
 
-# Of a run that was sealed more often, the proofs of later decisions are left out; the last one is always there.
+# If a run was sealed more often, proofs of later decisions are left out. The last proof is always included.
 MAX_PROOFS = 50
 MAX_KEPT = 4
 
@@ -33,14 +33,16 @@ def key_rows() -> list[dict[str, Any]]:
 
 
 class Proofs:
-    """The proofs of one export. It keeps the leaves of the seals it used last."""
+    """The proofs of one export. Caches the leaves of the seals it used last."""
 
     def __init__(self) -> None:
         self._leaves: dict[int, list[bytes]] = {}
 
     def of(self, run_id: UUID, head: int, decided: Sequence[int]) -> list[dict[str, Any]]:
-        """Return a proof of the first sealed head at or after each `decided` event, and of the last one up to `head`.
-        Raises RecordDamaged."""
+        """Return the proofs for a run's events up to `head`. Raises RecordDamaged.
+
+        There is one of the first sealed head at or after each `decided` event, and one of the last sealed head.
+        """
         sealed = SealedHead.objects.filter(run_id=run_id, seq__lte=head).order_by("seq")
         wanted = {each.seq: each for seq in decided if (each := sealed.filter(seq__gte=seq).first()) is not None}
         last = sealed.last()

@@ -1,4 +1,4 @@
-"""The record that people read: what each run was asked, who approved what, what was sent, and how it ended."""
+"""The readable record: what each run was asked to do, who approved what, what was sent, and how the run ended."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from durableagents.contrib.evidence.contents import RunContents
 from durableagents.contrib.evidence.verify import Call, EventLine, minute, without_digest
 from ledger.web.text_safety import pieces
 
-# A routine run prints on three pages. What is beyond these numbers is in the bundle's other files.
+# With these limits, the record of a routine run prints on three pages. The bundle's other files contain the rest.
 MAX_APPROVALS, MAX_CALLS, MAX_ACTS, MAX_RUNS = 40, 60, 40, 100
 MAX_VALUE, MAX_WHY = 600, 400
 
@@ -32,7 +32,7 @@ class Answer:
 
 @dataclass
 class AskedFor:
-    """A question to approvers."""
+    """A question that approvers were asked."""
 
     title: str
     amount: str
@@ -61,7 +61,7 @@ class Sent:
 
 @dataclass
 class RunRecord:
-    """One run as the record shows it. `more` are the numbers of what is not shown."""
+    """One run as the record shows it. `more` has the numbers of items that aren't shown."""
 
     about: dict[str, Any]
     state: str
@@ -78,7 +78,7 @@ class RunRecord:
 
 
 def visible(text: object, most: int = MAX_VALUE) -> str:
-    """Return text in which nothing is invisible: marks name what can't be seen."""
+    """Return the text with invisible characters replaced by visible marks that name them."""
     marked = "".join(f"‹{piece.text}›" if piece.is_mark else piece.text for piece in pieces(str(text)[:most]))
     rest = len(str(text)) - most
     return marked if rest <= 0 else f"{marked}… ({rest} more characters)"
@@ -87,7 +87,7 @@ def visible(text: object, most: int = MAX_VALUE) -> str:
 def run_record(
     contents: RunContents, about: dict[str, Any], proofs: list[dict[str, Any]], acts: list[dict[str, Any]]
 ) -> RunRecord:
-    """Return the record of a run whose events have been read."""
+    """Return the record of a run, after its events were read."""
     facts, head = contents.facts, contents.head
     approvals = [_asked_for(contents, approval_id) for approval_id in list(facts.questions)[:MAX_APPROVALS]]
     calls = [_sent(contents, key, call) for key, call in list(facts.calls.items())[:MAX_CALLS]]
@@ -178,6 +178,6 @@ def _value(value: Any) -> str:
 
 
 def render(runs: list[RunRecord], manifest: dict[str, Any], key: str, more_runs: int) -> bytes:
-    """Return the page: one file without script, for any browser or printer."""
+    """Render the page: one file without scripts, for any browser or printer."""
     context = {"runs": runs, "manifest": manifest, "key": key, "more_runs": more_runs}
     return render_to_string("evidence/record.html", context).encode()

@@ -1,4 +1,4 @@
-"""One run's bundle as an HTTP response, for API and console."""
+"""Serve one run's bundle over HTTP, for API and console."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ ROLES = (AUDITOR, OPERATOR, APPROVER)
 
 
 def must_export(run_id: UUID) -> None:
-    """Check that the run exists, or is archived, and that the reader may read its payloads. Who may read those of every
-    run may export one without content too. Raises NotFound, PayloadsHidden."""
+    """Check that the reader may export the run. Raises NotFound, PayloadsHidden.
+
+    The run must exist or be archived, and the reader must have the right to read its payloads. A reader who may read
+    the payloads of every run may also export a run without content.
+    """
     if not is_recorded(run_id) and not archived([run_id]):
         raise NotFound("run", run_id)
     if not viewer().reads_all:
@@ -30,8 +33,11 @@ def must_export(run_id: UUID) -> None:
 
 
 def bundle_response(run_id: UUID, choice: Choice, *, by: Actor, reason: str = "") -> FileInPieces:
-    """Make the bundle in a temporary file, which is sent in pieces: nothing is sent of a bundle that can't be made. The
-    caller has checked the role. Raises NotFound, PayloadsHidden, Busy, and what `export` raises."""
+    """Make the bundle in a temporary file and return it as a response that is sent in pieces.
+
+    The caller has checked the role. If the bundle can't be made, nothing is sent. Raises NotFound, PayloadsHidden,
+    Busy, and what `export` raises.
+    """
     must_export(run_id)
     file = tempfile.TemporaryFile(prefix="evidence-")  # noqa: SIM115  the response closes it
     try:

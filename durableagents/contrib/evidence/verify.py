@@ -7,8 +7,8 @@ Exit code 0: everything is proven. 1: nothing was altered, but something is not 
 
 # Two kinds of statements are kept apart:
 #
-# - [hash]: follows from the sealed bytes. Each event's stored bytes are covered by the run's hash chain, whose head is
-#   a leaf of a signed seal. The content is what those bytes decrypt and decompress to, with the run's key here.
+# - [hash]: follows from the sealed bytes. The run's hash chain covers each event's stored bytes, and its head is a leaf
+#   of a signed seal. The content is what those bytes decrypt and decompress to, with the run's key in the bundle.
 # - [signed]: stated by the installation in the signed manifest of this bundle: tables outside the journal, and content
 #   whose stored bytes are not in the bundle.
 #
@@ -40,13 +40,13 @@ MAX_PAYLOAD = 80 * 1024 * 1024
 MAX_LINE = 8 * MAX_PAYLOAD
 MAX_SMALL_FILE = 64 * 1024 * 1024
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# Calls without an approval whose content is kept in memory.
+# How many calls without an approval are kept in memory with their content.
 MAX_KEPT = 200
 _CHUNK = 1024 * 1024
 
 
 class Refused(Exception):
-    """This is not a bundle, or it can't be checked. The message says why."""
+    """This is not a bundle, or it can't be checked. The message gives the reason."""
 
 
 # --- the ZIP file -----------------------------------------------------------------------------------------------------
@@ -58,7 +58,7 @@ _NOT_BEFORE_1980 = 33  # 1 January 1980 as a DOS date
 
 
 class Member(NamedTuple):
-    """A file in the bundle, with the place of its bytes."""
+    """A file in the bundle, with its position and size."""
 
     name: str
     start: int
@@ -67,8 +67,11 @@ class Member(NamedTuple):
 
 
 def read_members(file: BinaryIO) -> list[Member]:
-    """Return the bundle's files. A bundle is a ZIP file of one exact form: nothing compressed, no gap, no extra field,
-    no date. Any other form is refused. Raises Refused."""
+    """Return the bundle's files. Raises Refused.
+
+    A bundle is a ZIP file of one exact form: no compression, no gaps, no extra fields, no dates. Any other form is
+    refused.
+    """
     size = file.seek(0, 2)
     file.seek(max(0, size - _END.size))
     end = file.read(_END.size)
@@ -97,7 +100,7 @@ def read_members(file: BinaryIO) -> list[Member]:
 
 
 def _member(directory: bytes, at: int, place: int, n: int) -> tuple[Member, int]:
-    """Return the entry at this position of the directory, whose file has to begin at `place`."""
+    """Return the entry at this position of the directory. Raises Refused unless its file begins at `place`."""
     what = f"entry {n + 1} of the ZIP directory was altered, or the bundle was zipped again"
     fixed = directory[at : at + _CENTRAL.size]
     if len(fixed) < _CENTRAL.size:
@@ -159,7 +162,7 @@ class Bundle:
             raise Refused(f"{safe(name)} was altered: it is not JSON") from None
 
     def lines(self, name: str) -> Iterator[bytes]:
-        """Yield a file's lines, one in memory at a time."""
+        """Yield a file's lines, with one line in memory at a time."""
         rest = b""
         for part in self.chunks(name) if name in self.members else ():
             *whole, rest = (rest + part).split(b"\n")
@@ -239,7 +242,7 @@ def is_signature(public: bytes, signature: bytes, message: bytes) -> bool:
 
 
 def _aes_tables() -> tuple[list[int], list[list[int]]]:
-    """Return the S-box, and four tables that join it with the mixing of columns."""
+    """Return the S-box, and four tables that combine it with the mixing of columns."""
     powers, logs, value = [0] * 256, [0] * 256, 1
     for n in range(255):
         powers[n], logs[value] = value, n
@@ -311,7 +314,7 @@ class Aes:
 
     @staticmethod
     def _products(h: int) -> list[list[int]]:
-        """Return, for each byte of a block and each of its values, its product with `h` in the field of GHASH."""
+        """Return a table with the products of `h` and each value of each byte of a block, in the field of GHASH."""
         tables = []
         for _ in range(16):
             table = [0] * 256
@@ -350,7 +353,10 @@ class Aes:
 
 
 def _ranges(first: int, bits: list[int]) -> list[tuple[int, int]]:
-    """Return, by code, the lowest value and the bits of what is added to it; the ranges follow each other."""
+    """Return for each code the lowest value, and the number of bits that are added to it.
+
+    The ranges are consecutive.
+    """
     ranges = []
     for each in bits:
         ranges.append((first, each))
@@ -366,7 +372,7 @@ _USUAL_MATCHES = [1, 4, 3, *[2] * 6, *[1] * 37, *[-1] * 7]
 
 
 class _Forward:
-    """Bits from the beginning of bytes, lowest first."""
+    """Reads bits from the beginning of bytes, lowest first."""
 
     def __init__(self, data: bytes) -> None:
         self.value, self.at, self.most = int.from_bytes(data, "little"), 0, 8 * len(data)
@@ -379,7 +385,10 @@ class _Forward:
 
 
 class _Backward:
-    """Bits from the end of bytes, after a marker bit. Before the beginning are zeros; `at` is negative there."""
+    """Reads bits from the end of bytes, after a marker bit.
+
+    Zeros precede the beginning; `at` is negative there.
+    """
 
     def __init__(self, data: bytes) -> None:
         if not data or not data[-1]:
@@ -391,7 +400,7 @@ class _Backward:
         return self.peek(0, bits)
 
     def peek(self, before: int, bits: int) -> int:
-        """Return `bits` bits, of which the last are `before` bits ahead."""
+        """Return `bits` bits, the last of which are `before` bits ahead."""
         place = self.at - before + 64
         if place < 0:
             raise ValueError("compressed data is cut off")
@@ -400,7 +409,7 @@ class _Backward:
 
 
 class _Fse(NamedTuple):
-    """A decoding table: by state, the symbol, the bits to read and what to add to them for the next state."""
+    """A decoding table: for each state the symbol, the bits to read, and the number to add for the next state."""
 
     accuracy: int
     rows: list[tuple[int, int, int]]
@@ -430,7 +439,7 @@ def _fse(counts: list[int], accuracy: int) -> _Fse:
 
 
 def _read_fse(data: bytes, most: int) -> tuple[_Fse, int]:
-    """Return a described table and the size of its description."""
+    """Return the table that is described here, and the size of its description."""
     stream = _Forward(data[:512])
     accuracy = stream.read(4) + 5
     if accuracy > most:
@@ -457,7 +466,7 @@ def _read_fse(data: bytes, most: int) -> tuple[_Fse, int]:
 
 
 class _Huffman(NamedTuple):
-    """A decoding table: by the next `bits` bits, the symbol and how many of them it takes."""
+    """A decoding table: for the next `bits` bits the symbol, and how many of these bits it takes."""
 
     bits: int
     rows: list[tuple[int, int]]
@@ -594,7 +603,7 @@ class Zstd:
         self._sequences(literals, _Backward(block[at:]), count)
 
     def _literals(self, block: bytes) -> tuple[bytes, int]:
-        """Return a block's literals, and where its sequences begin."""
+        """Return a block's literals, and the position where its sequences begin."""
         kind, form = block[0] & 3, block[0] >> 2 & 3
         if kind < 2:
             width, shift = ((1, 3), (2, 4), (1, 3), (3, 4))[form]
@@ -647,7 +656,7 @@ class Zstd:
         self._grow(literals[used:])
 
     def _distance(self, offset: int, fresh: int) -> int:
-        """Return how far back a match is. The values 1 to 3 mean one of the last three distances."""
+        """Return the distance of a match. The values 1 to 3 refer to the last three distances."""
         known = self.offsets
         if offset > 3:
             self.offsets = [offset - 3, known[0], known[1]]
@@ -687,7 +696,7 @@ class Decoder:
 
                     self.decrypt = AESGCM(key).decrypt
             except ImportError:
-                pass  # the own code does it
+                pass  # the implementation in this file is used
         self.decompress = self._own_decompress
         try:
             if not is_plain:
@@ -696,25 +705,27 @@ class Decoder:
                 zstd = zstandard.ZstdDecompressor()
                 self.decompress = lambda data: zstd.decompress(data, max_output_size=MAX_PAYLOAD)
         except ImportError:
-            pass  # the own code does it
+            pass  # the implementation in this file is used
 
     @staticmethod
     def _own_decompress(data: bytes) -> bytes:
         return Zstd(data, MAX_PAYLOAD).decompress()
 
     def payload(self, stored: bytes, kept: bytes | None = None) -> Any:
-        """Return the content of stored bytes. Those of a large one are a reference to what was `kept` elsewhere. Raises
-        ValueError that says what is wrong."""
+        """Return the content of stored bytes. Raises ValueError that says what is wrong.
+
+        The stored bytes of a large payload only refer to the bytes `kept` elsewhere.
+        """
         if stored[:1] == b"\x03":
             if kept is None or len(stored) != 58 or hashlib.sha256(kept).digest() != stored[26:]:
                 raise ValueError("what was kept outside the database is missing, or was altered")
-            stored = kept[16:]  # after random bytes
+            stored = kept[16:]  # random bytes precede it
         if stored[:1] == b"\x02":
             stored = self._decrypted(stored)
         if stored[:1] == b"\x01":
             try:
                 text = self.decompress(stored[1:])
-            except Exception as error:  # of the library, or a malformed frame
+            except Exception as error:  # raised by the library, or for a malformed frame
                 raise ValueError(f"it does not decompress: {error}") from None
         elif stored[:1] == b"\x00":
             text = stored[1:]
@@ -738,14 +749,14 @@ class Decoder:
 
 
 def safe(value: Any, most: int = 500) -> str:
-    """Return text for a terminal: nothing in it can move the cursor, hide or reorder text."""
+    """Return text that is safe for a terminal: it can't move the cursor, and can't hide or reorder text."""
     text = str(value)
     cut = text if len(text) <= most else text[:most] + f"… ({len(text) - most} more)"
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in cut)
 
 
 class Report:
-    """Prints statements as they are found, and keeps the problems."""
+    """Prints statements as they are made, and collects the problems."""
 
     def __init__(self, write: Callable[[str], object]) -> None:
         self.write = write
@@ -784,7 +795,7 @@ def minute(at: str) -> str:
 
 
 def without_digest(name: str, value: Any) -> Any:
-    """Return a value for people: a note in place of the digest of one that was left out."""
+    """Return a value for people, with a note in place of the digest of a value that was left out."""
     return f"({name} left out)" if isinstance(value, dict) and set(value) == {"left out"} else value
 
 
@@ -795,7 +806,7 @@ def unhex(text: Any, size: int) -> bytes:
     return data
 
 
-# What altered JSON can raise where its values are used.
+# Exceptions that altered JSON can raise where its values are used.
 MALFORMED = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, struct.error)
 
 
@@ -809,7 +820,7 @@ def seal_message(seal: Any) -> bytes:
 
 
 def key_message(key: Any, before: bytes) -> bytes:
-    """Return what the key before signed to name this one; the first key signed itself."""
+    """Return the message that the previous key signed to introduce this one. The first key signed its own."""
     texts = hashlib.sha256(key["reason"].encode()).digest() + hashlib.sha256(key["by"].encode()).digest()
     numbers = struct.pack(">qq", key["number"], microseconds(key["made_at"]))
     return b"durableagents seal key 1" + numbers + (before or ZERO) + unhex(key["public_key"], 32) + texts
@@ -835,7 +846,10 @@ def root_from_path(leaf: bytes, index: int, count: int, path: list[bytes]) -> by
 
 
 class Keys:
-    """The installation's public keys in the bundle, and which of them the verifier has from elsewhere."""
+    """The installation's public keys in the bundle.
+
+    `trusted` are those that the verifier has from elsewhere, and their successors.
+    """
 
     def __init__(self, rows: Any, given: list[bytes], report: Report) -> None:
         self.public: dict[int, bytes] = {}
@@ -899,7 +913,7 @@ class Call(NamedTuple):
 
 
 class Facts:
-    """Approvals and calls of a run, from its events."""
+    """The approvals and calls of a run, collected from its events."""
 
     def __init__(self) -> None:
         self.questions: dict[str, Question] = {}
@@ -914,7 +928,7 @@ class Facts:
         self.erased: EventLine | None = None
 
     def take(self, line: EventLine) -> None:
-        """Take up one event."""
+        """Process one event."""
         kind, call = line["kind"], (line["slot"], line.clear.get("attempt", 0))
         if kind == "ApprovalRequested":
             self.questions[line["approval_id"]] = Question(line, _digest(line.inner("arguments")))
@@ -947,7 +961,7 @@ class Facts:
             self.erased = line
 
     def problem_of_grant(self, call: Call) -> str:
-        """Return why this call is not what was approved; empty if it is."""
+        """Return in which way a call differs from what was approved; empty if it doesn't."""
         slot, intent = call.line["grant"], call.line
         questions = [
             each for each in self.questions.values() if each.line["slot"] == slot and each.line.seq < intent.seq
@@ -975,7 +989,7 @@ class Facts:
         )
 
     def lacking(self, question: Question) -> str:
-        """Return what a question lacks of the votes that its plan requires, over all stages; empty if nothing."""
+        """Return which votes a question lacks, by its plan and over all stages; empty if none."""
         stages = question.line.inner("stages")
         if not stages:
             return ""
@@ -990,7 +1004,7 @@ class Facts:
             people: list[set[Any]] = []
             for vote in self.votes.get(approval_id, ()):
                 if vote["verdict"] == "approve" and vote["plan_hash"] == one.line["plan_hash"]:
-                    people.append({vote["person"], vote["principal"]} - {None})  # a deputy's counts for both
+                    people.append({vote["person"], vote["principal"]} - {None})  # a deputy's vote counts for both
             if len(people) < stages[n]["quorum"] or any(each & heard for each in people):
                 return f"stage {n + 1} lacks votes of different people"
             heard = heard.union(*people)
@@ -1073,7 +1087,7 @@ class RunCheck:
         self.facts.take(EventLine(seq, row["at"], json.loads(clear), row.get("payload"), is_hash))
 
     def _content(self, row: Any, digest: bytes) -> bool:
-        """Check an event's content; return whether the sealed bytes prove it."""
+        """Check an event's content, and return whether the sealed bytes prove it."""
         if row["stored_sha256"] is None:
             if row.get("payload") is not None:
                 self._bad(f"event {safe(row['seq'])} was altered: it has content that the chain doesn't know")
@@ -1160,7 +1174,7 @@ class RunCheck:
             self._bad(f"{name}: row {safe(row.get('id') if isinstance(row, dict) else '?')}: {problem}")
 
     def _state_problem(self, row: Any) -> str:
-        """Return whether a row names another state of the run than the journal had."""
+        """Return a problem if a row names another state of the run than the journal had; empty if not."""
         seq, chain = row.get("seq"), row.get("chain")
         if seq is None or chain is None:
             return ""
@@ -1352,7 +1366,7 @@ def _run(bundle: Bundle, run: Any, keys: Keys, trusted_input: TrustedInput, repo
 
 
 def _trust(bundle: Bundle, manifest: Any, signer: Any, keys: Keys, trusted_input: TrustedInput, report: Report) -> None:
-    """Check, or say, whether the signatures are the installation's."""
+    """Report whether the signatures are by the installation's keys."""
     report.say("\nSignatures:")
     used = {signer}
     proofs = []
@@ -1372,7 +1386,7 @@ def _trust(bundle: Bundle, manifest: Any, signer: Any, keys: Keys, trusted_input
 
 
 def _witness(path: Path, proofs: list[tuple[str, Any]], report: Report) -> None:
-    """Compare the seals with a witness's copy, which was out of the installation's reach."""
+    """Compare the seals with the copy of a witness, which the installation could not change."""
     wanted = {proof["seal"]["number"]: proof["seal"] for _, proof in proofs}
     found: set[int] = set()
     with path.open("rb") as file:
@@ -1382,7 +1396,7 @@ def _witness(path: Path, proofs: list[tuple[str, Any]], report: Report) -> None:
                 number = line["number"]
                 own = {name: line[name] for name in ("number", "at", "key", "previous", "root", "count", "signature")}
             except MALFORMED:
-                continue  # half a line after a crash: the next one repeats it
+                continue  # A line may be cut off by a crash. Then the next line repeats it.
             if number in wanted and number not in found:
                 found.add(number)
                 if own != {name: wanted[number][name] for name in own}:
@@ -1397,7 +1411,7 @@ def _witness(path: Path, proofs: list[tuple[str, Any]], report: Report) -> None:
 
 
 def check_left_out(redacted: Bundle, full: Bundle, manifest: Any, report: Report) -> None:
-    """Check that what a redacted bundle leaves out is what the full one holds. Raises Refused."""
+    """Check that the values left out of a redacted bundle are those in the full one. Raises Refused."""
     report.say("\nLeft out, compared with the full bundle:")
     for run in manifest["runs"]:
         folder = f"runs/{UUID(run['id'])}/"

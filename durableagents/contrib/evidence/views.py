@@ -32,7 +32,7 @@ class EvidencePage(Page):
 
 
 class RunEvidence(EvidencePage):
-    """The page."""
+    """The page about a run's bundle."""
 
     http_method_names = ["get"]
 
@@ -41,7 +41,7 @@ class RunEvidence(EvidencePage):
 
 
 class RunExports(EvidencePage):
-    """Makes a bundle; if it can't be made, the page says why."""
+    """Make a bundle and send it. If it can't be made, the page says why."""
 
     http_method_names = ["post"]
 

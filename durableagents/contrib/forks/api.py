@@ -168,7 +168,7 @@ class RunFork(ApiView):
     def post(self, request: Request, run_id: UUID) -> HttpResponse:
         """Start a new run from a visit of this one. A fork may repeat effects, so only operators may create one."""
         run, user = lifecycle.find(run_id), request.user
-        authority.role_to("fork", run, held=roles(user), person=user.pk)  # before the body is looked at
+        authority.role_to("fork", run, held=roles(user), person=user.pk)  # checked before the body is read
         body = read_body(request, ForkBody)
         wanted = ForkRequest(
             body.visit,
@@ -214,7 +214,7 @@ class StartAgain(ApiView):
     def post(self, request: Request, run_id: UUID) -> HttpResponse:
         """Start a new run from this one's input, with a verdict on each of its effects."""
         run, user = lifecycle.find(run_id), request.user
-        authority.role_to("start_again", run, held=roles(user), person=user.pk)  # before the body is looked at
+        authority.role_to("start_again", run, held=roles(user), person=user.pk)  # checked before the body is read
         body = read_body(request, StartAgainBody)
         wanted = StartAgainRequest(
             audit=[_verdict(each) for each in body.audit],

@@ -8,12 +8,12 @@ from django.apps import AppConfig
 class ForksConfig(AppConfig):
     name = "durableagents.contrib.forks"
     label = "forks"
-    # Read by durableagents/urls.py and durableagents/urls_console.py.
+    # durableagents/urls.py and durableagents/urls_console.py read these.
     api_urls = "durableagents.contrib.forks.api_urls"
     console_urls = "durableagents.contrib.forks.console_urls"
 
     def ready(self) -> None:
-        """Install this app's feature."""
+        """Register this app's feature."""
         from durableagents.contrib.forks import commands
         from durableagents.contrib.forks.starting_again import attest_repeat
         from durableagents.contrib.forks.verify import Forks

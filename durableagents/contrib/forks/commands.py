@@ -1,6 +1,8 @@
-"""`manage.py runs fork` and `runs start-again`. With `--look` they show what would be repeated and change nothing; what
-`start-again --look` prints is the file for `--audit`, once each effect has a verdict. Output is JSON in ASCII, so that
-no text in it does anything to a terminal."""
+"""`manage.py runs fork` and `runs start-again`.
+
+With `--look` they show what would be repeated and change nothing. The output of `start-again --look` is the file for
+`--audit`, once each effect has a verdict. Output is JSON in ASCII, so that no text in it can control a terminal.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ _MAX_SHOWN = ("tool", "at", "outcome", "external_id", "arguments", "has_result",
 
 
 class _Entry(BaseModel):
-    """The verdict on one effect. `seen` is what `--look` printed, and is not read."""
+    """The verdict on one effect. `seen` is what `--look` printed; it is ignored."""
 
     model_config = ConfigDict(extra="forbid")
     run: str = ""
@@ -53,7 +55,7 @@ class _Audit(BaseModel):
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Add the options of `fork`, two of which `start-again` has too."""
+    """Add the options of `fork`, two of which `start-again` shares."""
     parser.add_argument("--look", action="store_true", help="for fork and start-again: show what would be repeated")
     parser.add_argument("--onto", default="", metavar="VERSION", help="for fork and start-again: another version")
     parser.add_argument("--visit", type=int, default=None, help="for fork: the visit at which it begins")
@@ -61,13 +63,15 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def add_audit_argument(parser: ArgumentParser) -> None:
-    """Add the option that only `start-again` has; `--input` is one of `start`."""
+    """Add the option that only `start-again` has. The option `--input` is the one of `start`."""
     parser.add_argument("--audit", type=Path, metavar="FILE", help="for start-again: verdicts on effects, see --look")
 
 
 def fork_lines(run_id: UUID, options: Mapping[str, Any]) -> Iterator[str]:
-    """Fork a run and yield the new one's id; with `--look` yield its visits, or the effects after one. Raises as
-    `forking.fork`."""
+    """Fork a run and yield the new run's id. Raises as `forking.fork`.
+
+    With `--look`, yield the run's visits, or the effects after one visit.
+    """
     _check_options("fork", options)
     run = lifecycle.find(run_id)
     if options["visit"] is None:
@@ -87,8 +91,10 @@ def fork_lines(run_id: UUID, options: Mapping[str, Any]) -> Iterator[str]:
 
 
 def start_again_lines(run_id: UUID, options: Mapping[str, Any]) -> Iterator[str]:
-    """Start a run again and yield the new one's id; with `--look` yield the audit to fill in. Raises as
-    `starting_again.start_again`."""
+    """Start a run again and yield the new run's id. Raises as `starting_again.start_again`.
+
+    With `--look`, yield the audit to fill in.
+    """
     _check_options("start-again", options)
     if options["look"]:
         found = read_remains(lifecycle.find(run_id))
@@ -115,7 +121,7 @@ def start_again_lines(run_id: UUID, options: Mapping[str, Any]) -> Iterator[str]
 
 
 def _check_options(verb: str, options: Mapping[str, Any]) -> None:
-    """Refuse options of the other verb, since the other action may be meant. Raises InvalidInput."""
+    """Refuse options of the other verb, since the user may mean that action. Raises InvalidInput."""
     given = [f"--{name.replace('_', '-')}" for name in _OPTIONS_OF_OTHERS[verb] if options[name] is not None]
     if given:
         raise InvalidInput(f"{verb} has no option {', '.join(given)}. Nothing was done.")

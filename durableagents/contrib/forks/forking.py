@@ -1,5 +1,7 @@
-"""Fork a run: start a new run at a visit of another one, with the state recorded there. Events in both journals and an
-override record are written in one transaction."""
+"""Fork a run: start a new run at a visit of another one, with the state recorded there.
+
+One transaction writes the events in both journals and an override record.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +34,11 @@ from runs.services.command import Act
 from runs.services.lifecycle import Plan
 from runs.services.starts import keys
 
-MAX_BYTES = 4 * 2**20  # packed size of what a new run is told of its origin
+MAX_BYTES = 4 * 2**20  # limit of the packed size of what a new run is told about its origin
 
 
 class EffectsChanged(DurableAgentsError):
-    """The run has other effects by now than the requester has seen."""
+    """The run's effects have changed since the requester saw them."""
 
     status, code, title = 409, "effects-changed", "The run has done more since"
 
@@ -50,7 +52,7 @@ class EffectsChanged(DurableAgentsError):
 
 @dataclass(frozen=True, slots=True)
 class ForkRequest:
-    """A requested fork; `seen` is the number of effects that the requester was shown."""
+    """A requested fork. `seen` is the number of effects that the requester was shown."""
 
     visit: int
     version: str = ""
@@ -60,7 +62,7 @@ class ForkRequest:
 
 @dataclass(frozen=True, slots=True)
 class PreparedFork:
-    """A checked fork that was not made yet."""
+    """A fork that was checked but not made yet."""
 
     agent: Agent
     point: ForkPoint
@@ -69,6 +71,7 @@ class PreparedFork:
 
 def prepare(run: Run, request: ForkRequest) -> PreparedFork:
     """Check a fork, also for a preview.
+
     Raises Erased, InvalidInput, RecordNotTrusted, UnknownVersion, EffectsChanged.
     """
     if run.erased_at is not None:
@@ -93,20 +96,25 @@ def prepare(run: Run, request: ForkRequest) -> PreparedFork:
 
 
 def migrate_state(agent: Agent, run: Run, wrote: str, state: Any) -> tuple[Any, bool]:
-    """Migrate a state recorded by code with fingerprint `wrote`; return it, and whether the agent has a migration.
-    Raises InvalidInput."""
+    """Migrate a state that was recorded by code with the fingerprint `wrote`. Raises InvalidInput.
+
+    Returns the state, and whether the agent has a migration for it.
+    """
     is_numbered = state_format(run.graph_id, "") > 1
     moving = Moving(run.graph_id, agent, {}, number=state_format(run.graph_id, wrote), is_numbered=is_numbered)
     try:
         return moving.made_of(state), moving.makes_state
-    except Exception as error:  # an unreadable number, or the author's migration code
+    except Exception as error:  # an unreadable number, or an error in the author's migration code
         why = str(error) if isinstance(error, UnknownFormat) else describe_error(error)
         problem = f"was recorded, and can't be migrated to {agent.graph_id}: {why}"
         raise refusal("state", problem, "choose another version") from error
 
 
 def _validated(agent: Agent, state: Any) -> Any:
-    """Return the recorded state as the version reads it. Raises InvalidInput naming each field that doesn't fit."""
+    """Return the recorded state as the version parses it.
+
+    Raises InvalidInput, which names each field that doesn't fit.
+    """
     try:
         return plain(agent.state.model_validate(state))
     except ValidationError as error:
@@ -125,9 +133,11 @@ def _validated(agent: Agent, state: Any) -> Any:
 
 @transaction.atomic
 def fork(run_id: UUID, request: ForkRequest, *, by: Actor, justification: str, most: Budget | None = None) -> Run:
-    """Start a run at a visit of this one; on errors nothing has changed.
+    """Start a run at a visit of this one. After an error nothing has changed.
+
     Raises NotFound, Forbidden, JustificationRequired, KeyTaken, VersionClosed, VersionChanged, and what `prepare`
-    raises."""
+    raises.
+    """
     key = lifecycle.find(run_id).business_key
     act = begin("fork", run_id, key, by=by, justification=justification)
     ready = prepare(act.run, request)
@@ -167,7 +177,7 @@ def begin(action: str, run_id: UUID, key: str, *, by: Actor, justification: str)
 def create(
     act: Act, agent: Agent, forked: e.RunForked, input_: Any, key: str, *, budget: Budget | None, most: Budget | None
 ) -> Run:
-    """Create the new run and write the event of the fork to both journals, in the origin's transaction."""
+    """Create the new run, and write the event of the fork to both journals, in the origin's transaction."""
     if (size := len(pack(forked.payload, None) or b"")) > MAX_BYTES:
         problem = f"the run's effects after that point take {size} bytes, more than {MAX_BYTES}"
         raise refusal("visit", problem, "choose a later visit")

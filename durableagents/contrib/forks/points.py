@@ -1,4 +1,4 @@
-"""The visits at which a run can be forked, and its effects after each of them."""
+"""Find the visits at which a run can be forked, and its effects after each of them."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ _NEVER = 2**62
 
 @dataclass(frozen=True, slots=True)
 class UndoneEffect:
-    """An effect that was undone, and the event from which the run depends on it."""
+    """An effect that was undone, and the sequence number of the event from which the run depends on it."""
 
     seq: int
     what: str
 
 
 def undone_effects(run: Run) -> list[UndoneEffect]:
-    """Return the effects that a run builds on and that were or may have been undone. Raises JournalBroken."""
+    """Return effects that a run depends on and that were or may have been undone. Raises JournalBroken."""
     line, taken = [(run.pk, _NEVER)], {}
-    if run.forked_from is not None:  # only a fork takes over calls of other runs
+    if run.forked_from is not None:  # only a fork reuses calls of other runs
         line = list(_lineage(run.pk))
         taken = {place: found for each, until in line for place, found in _taken(each, until, run.pk)}
     rows = _taken_back([*(each for each, _ in line), *(UUID(place[0]) for place in taken)])
@@ -64,7 +64,7 @@ def undone_effects(run: Run) -> list[UndoneEffect]:
 
 
 def _lineage(run_id: UUID) -> Iterator[tuple[UUID, int]]:
-    """Yield the run and its origins, each up to the event at which the next one begins."""
+    """Yield the run and its origins, each with the last of its events that belongs to the run's history."""
     until = _NEVER
     while True:
         yield run_id, until
@@ -107,8 +107,8 @@ def _rows(statement: str, *given: UUID | int) -> list[TupleRow]:
         return cursor.fetchall()
 
 
-MAX_VISITS = 500  # listed; any visit can be named
-MAX_EVENTS = 20_000  # after a point, in a run and its continuations
+MAX_VISITS = 500  # limit of listed visits; any visit can be named
+MAX_EVENTS = 20_000  # limit of effects after a point, in a run and its continuations
 
 
 class RecordNotTrusted(DurableAgentsError):
@@ -134,7 +134,7 @@ class Visit:
 
 @dataclass(frozen=True, slots=True)
 class ForkPoint:
-    """Starting point of a fork at a visit. `fences_all`: there may be further effects."""
+    """The point of a fork, at the beginning of a visit. `fences_all` means that there may be further effects."""
 
     visit: Visit
     snapshot: Snapshot
@@ -144,7 +144,7 @@ class ForkPoint:
 
 
 def why_none(run: Run) -> str:
-    """Return why a run can't be forked at any visit; "" if it can."""
+    """Return why a run can't be forked at any visit; "" if it can be forked."""
     if run.is_undoing and run.state not in ENDED:
         return "undoes its effects, so what it did may be gone in a moment"
     return ""
@@ -180,7 +180,10 @@ def _visit(run: Run, row: TupleRow) -> Visit:
 
 
 def cut_at(run: Run, visit: int) -> ForkPoint:
-    """Return what a fork at a visit starts from. Raises InvalidInput for an unknown visit, RecordNotTrusted."""
+    """Return what a fork at a visit starts from.
+
+    Raises InvalidInput for an unknown visit, RecordNotTrusted.
+    """
     with connection.cursor() as cursor:
         cursor.execute(CUT_AT, [run.pk, visit])
         cuts = cursor.fetchall()
@@ -193,7 +196,7 @@ def cut_at(run: Run, visit: int) -> ForkPoint:
 
 
 def refusal(field: str, problem: str, fix: str) -> InvalidInput:
-    """Build the InvalidInput to raise: field, problem, and fix."""
+    """Return an InvalidInput to raise, with field, problem and fix."""
     return InvalidInput(f"{field}: {problem}.", errors=[{"field": field, "problem": problem, "fix": fix}])
 
 
@@ -230,7 +233,10 @@ def _fork_point(run: Run, cuts: Sequence[TupleRow]) -> ForkPoint:
 
 
 def _read(run: Run, cut: Cut) -> tuple[list[TupleRow], e.Event, Fork | None]:
-    """Return the rows from a cut on, checked as for a claim. Raises JournalBroken, InvalidInput for too many."""
+    """Return the rows from a cut on, checked as when a run is claimed.
+
+    Raises JournalBroken, InvalidInput for too many.
+    """
     last = Head.objects.values_list("seq", flat=True).get(pk=run.pk)
     if last - cut.seq > MAX_EVENTS:
         problem = f"run {run.pk} has {last - cut.seq} events after that point, more than {MAX_EVENTS}"
@@ -256,7 +262,7 @@ def _event(row: TupleRow) -> e.Event:
 
 
 def _carried(run: Run, forked: Fork | None, seq: int) -> list[Evidence]:
-    """Return the effects a fork took over from its origin, minus those used for its calls before this point."""
+    """Return the effects that a fork took over from its origin, without those that its calls before this point used."""
     if forked is None:
         return []
     with connection.cursor() as cursor:

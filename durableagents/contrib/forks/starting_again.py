@@ -1,5 +1,8 @@
-"""Start a run again from its input, after a person has decided what each of its effects counts as. A damaged record may
-be incomplete, so each further call with an effect is asked about. Rows without their events prove nothing."""
+"""Start a run again from its input, after a person has decided about each of its effects.
+
+A damaged record may be incomplete, so the new run asks before each further call with an effect. Rows without their
+events prove nothing.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,10 @@ MAX_PROBLEMS = 50
 
 def attest_repeat(run: Run, wait_opened: e.WaitOpened, given: Any, now: datetime) -> str:
     """Return what an answer attests about the senders of effects that the run may repeat; "" if nothing is needed.
-    `given` fits the question `wait_opened`; `now` is the database's clock. Raises IllegalTransition, RecordDamaged."""
+
+    `given` is an answer to the question `wait_opened`; `now` is the database's clock. Raises IllegalTransition,
+    RecordDamaged.
+    """
     if given.get("decision") != AGAIN:
         return ""
     try:
@@ -69,7 +75,7 @@ def attest_repeat(run: Run, wait_opened: e.WaitOpened, given: Any, now: datetime
     effects = [] if forked is None else [x for x in Fork(forked).effects if _is_meant(run, wait_opened, x)]
     try:
         words = [
-            # The person who answers is shown that a started run is still active, and judges that.
+            # The person who answers is shown that a started run is still active, and decides with that knowledge.
             replace(find_unknown(effect, effects_of), at_work=[]).attested(
                 now=now, is_attested=bool(given.get("sender_is_gone"))
             )
@@ -81,7 +87,10 @@ def attest_repeat(run: Run, wait_opened: e.WaitOpened, given: Any, now: datetime
 
 
 def _is_meant(run: Run, wait_opened: e.WaitOpened, effect: Evidence) -> bool:
-    """Return whether the call may repeat this effect: same tool, missing tool, or any child for a child."""
+    """Return whether the call may repeat this effect.
+
+    It may if the tool is the same, if the effect's tool doesn't exist any more, or if both are child runs.
+    """
     call = payload_of(wait_opened).get("call")
     if effect.counts_as == DID_NOT:
         return False
@@ -92,7 +101,10 @@ def _is_meant(run: Run, wait_opened: e.WaitOpened, effect: Evidence) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A person's verdict on one effect. `sender_is_gone` attests that its sender, given up unproven, is gone."""
+    """A person's verdict on one effect.
+
+    `sender_is_gone` attests that its sender is gone, if it was given up without proof of that.
+    """
 
     slot: str
     attempt: int
@@ -104,7 +116,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class StartAgainRequest:
-    """A requested start from a run's input. `input` replaces a recorded one that can't be trusted."""
+    """A requested start from a run's input. `input` replaces a recorded input that can't be trusted."""
 
     audit: Sequence[Verdict] = ()
     version: str = ""
@@ -114,17 +126,20 @@ class StartAgainRequest:
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """The readable parts of a run. With `problems` in its record there may be more."""
+    """The readable parts of a run. If there are `problems` in its record, it may have had more."""
 
     created: e.RunCreated | None
     effects: list[Evidence]
     problems: list[str]
     fences_all: bool
-    begins: e.RunCarriedOn | None = None  # of a run that continues another one with its node and state
+    begins: e.RunCarriedOn | None = None  # set for a run that continues another one with its node and state
 
 
 def read_remains(run: Run) -> Remains:
-    """Read what is left of a run's record, however damaged. Raises Erased, and InvalidInput if it is too large."""
+    """Read what is left of a run's record, however damaged.
+
+    Raises Erased, and InvalidInput if the record is too large.
+    """
     if run.erased_at is not None:
         raise erased(run.pk)
     with connection.cursor() as cursor:
@@ -152,7 +167,7 @@ def read_remains(run: Run) -> Remains:
 
 
 def _sound(run: Run, rows: Sequence[TupleRow], problems: list[str]) -> Iterator[ForkRecord]:
-    """Yield each event that its own code proves, whatever its neighbours; collects problems in `problems`."""
+    """Yield each event that its own code proves, whatever its neighbours are. Adds problems to `problems`."""
     last, prev = 0, b""
     for row in rows:
         seq, prev_hash = row[0], bytes(row[9])
@@ -173,7 +188,7 @@ def _sound(run: Run, rows: Sequence[TupleRow], problems: list[str]) -> Iterator[
 
 
 def _with_rows(run: Run, known: list[Evidence], events: Iterable[e.Event]) -> Iterator[Evidence]:
-    """Yield the effects, with those known only from the ledger or the runs' rows."""
+    """Yield the effects, including those known only from the ledger or from rows of runs."""
     rows: dict[tuple[str, int], list[LedgerEntry]] = {}
     for row in LedgerEntry.objects.filter(run_id=run.pk).order_by("id"):
         rows.setdefault((row.slot, row.attempt), []).append(row)
@@ -216,9 +231,11 @@ def _with_rows(run: Run, known: list[Evidence], events: Iterable[e.Event]) -> It
 def start_again(
     run_id: UUID, request: StartAgainRequest, *, by: Actor, justification: str, most: Budget | None = None
 ) -> Run:
-    """Start a new run from this one's input, and cancel this one if it hasn't ended; on errors nothing has changed.
-    Raises NotFound, Forbidden, JustificationRequired, IllegalTransition, InvalidInput naming each undecided effect,
-    KeyTaken, VersionClosed, VersionChanged."""
+    """Start a new run from this one's input, and cancel this one if it hasn't ended.
+
+    After an error nothing has changed. Raises NotFound, Forbidden, JustificationRequired, IllegalTransition, KeyTaken,
+    VersionClosed, VersionChanged, and InvalidInput, which names each effect without a verdict.
+    """
     run = lifecycle.find(run_id)
     if run.goes_on_as is not None:
         newest = run.successors().last() or run
@@ -230,8 +247,8 @@ def start_again(
             "start again", str(run.state), f"Its parent {run.parent} waits for it. Start the parent again."
         )
     if run.business_key:
-        keys.lock(run.agent, run.business_key)  # before any head
-    justified("start_again", justification)  # before the cancellation asks for it under its name
+        keys.lock(run.agent, run.business_key)  # locked before any head
+    justified("start_again", justification)  # before the cancellation, which locks it in its own name
     if run.state not in ENDED:
         lifecycle.cancel(run_id, by=by, justification=justification, effects="leave")
     act = begin("start_again", run_id, run.business_key, by=by, justification=justification)
@@ -257,7 +274,10 @@ def start_again(
 
 
 def _beginning(run: Run, agent: Agent, found: Remains) -> tuple[str, dict[str, Any]]:
-    """Return node and state at which a continuation began; from the input it would repeat its predecessors' work."""
+    """Return node and state at which a continuation began.
+
+    Starting from the input would repeat its predecessors' work.
+    """
     before = None if run.came_from is None else Run.objects.filter(pk=run.came_from).first()
     if run.came_from is None or (before is not None and before.goes_on_by == HANDOFF):
         return "", {}
@@ -291,7 +311,10 @@ def _input(found: Remains, request: StartAgainRequest) -> Any:
 def _apply_audit(
     agent: Agent, effects: list[Evidence], audit: Sequence[Verdict], act: Act
 ) -> tuple[list[Evidence], list[str]]:
-    """Return the effects with verdicts, and the attestations. Raises InvalidInput naming each bad verdict."""
+    """Return the effects with their verdicts, and the attestations.
+
+    Raises InvalidInput, which names each invalid verdict.
+    """
     fields: dict[Place, Verdict] = {}
     errors: list[dict[str, str]] = []
     places = {effect.place for effect in effects}
@@ -319,7 +342,10 @@ def _apply_audit(
 def _attest_verdict(
     effect: Evidence, verdict: Verdict, act: Act, errors: list[dict[str, str]], *, is_for_two: bool
 ) -> str:
-    """Return what was attested of an unknown outcome's sender, as its own run would ask; adds to `errors`."""
+    """Return what was attested about the sender of an unknown outcome, as its own run would require.
+
+    Problems are added to `errors`.
+    """
     if verdict.counts_as not in (HAPPENED, DID_NOT):
         return ""
     named = f"{effect.tool} ({effect.external_id or effect.slot})"
@@ -338,7 +364,10 @@ def _attest_verdict(
 
 
 def effects_of(run: Run) -> tuple[list[Evidence], bool]:
-    """Return a run's recorded effects and whether there may be more. Raises InvalidInput if too large."""
+    """Return a run's recorded effects, and whether there may be more.
+
+    Raises InvalidInput if the record is too large.
+    """
     found = read_remains(run)
     return found.effects, found.fences_all
 

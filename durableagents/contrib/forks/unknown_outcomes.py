@@ -1,5 +1,7 @@
-"""Unknown outcomes among the effects of a run that is started again. A person may decide no more than in the run
-itself."""
+"""Find unknown outcomes among the effects of a run that is started again.
+
+A person may decide no more about them than in the run itself.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ LEAVE_UNKNOWN = "unknown: the new run asks at the call; or retry this run, and l
 
 
 def is_for_two(by: Actor) -> bool:
-    """Return whether unknown outcomes need two people, fixed until the transaction ends; for shells never."""
+    """Return whether unknown outcomes need two people, which stays so until the transaction ends; False for shells."""
     if not by.is_person:
         return False
     hold()
@@ -31,8 +33,10 @@ def is_for_two(by: Actor) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class UnknownOutcomes:
-    """Unknown outcomes behind one effect: its own, or those of the child run it started, recursively.
-    `at_work`: runs among those that haven't ended; `is_partial`: there may be more."""
+    """The unknown outcomes behind one effect: its own, or recursively those of the child run that it started.
+
+    `at_work` are those of the child runs that haven't ended. `is_partial` means that there may be more.
+    """
 
     calls: list[Evidence]
     at_work: list[UUID]
@@ -42,7 +46,7 @@ class UnknownOutcomes:
         return bool(self.calls or self.at_work or self.is_partial)
 
     def attested(self, *, now: datetime, is_attested: bool) -> str:
-        """Return the attestations about the senders, as text. Raises MayStillSend if one may still be sending."""
+        """Return the attestations about the senders, as text. Raises MayStillSend if a sender may still be sending."""
         for run in self.at_work:
             raise MayStillSend(f"Run {run}, which it started, is still active. Cancel it, or wait until it has ended.")
         words = [_attested(call, now=now, is_attested=is_attested) for call in self.calls]
@@ -50,8 +54,10 @@ class UnknownOutcomes:
 
 
 def find_unknown(effect: Evidence, effects_of: Callable[[Run], tuple[list[Evidence], bool]]) -> UnknownOutcomes:
-    """Return the unknown outcomes behind an effect. `effects_of` returns a run's effects, and whether there may be
-    more."""
+    """Return the unknown outcomes behind an effect.
+
+    `effects_of` returns a run's effects, and whether there may be more.
+    """
     if effect.outcome != OPEN:
         return UnknownOutcomes([], [])
     if not effect.tool.startswith(f"{CHILD}:"):
@@ -80,7 +86,7 @@ def _attested(call: Evidence, *, now: datetime, is_attested: bool) -> str:
     try:
         past = Tape(at_slot(run.pk, call.slot)).slot(call.slot).at(call.attempt)
     except JournalBroken:
-        past = Attempt()  # no proof that its sender is done
-    if past.has_happened or past.is_settled:  # meanwhile
+        past = Attempt()  # there is no proof that its sender has finished
+    if past.has_happened or past.is_settled:  # it ended meanwhile
         return ""
     return attested(run, call.slot, call.attempt, call.tool, past, now=now, is_attested=is_attested)

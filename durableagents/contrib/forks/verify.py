@@ -1,4 +1,7 @@
-"""Verification of forks: journals and rows agree, each repeated call was allowed, and reused results are on record."""
+"""Verify forks.
+
+Journals and rows must agree, each repeated call must have been allowed, and reused results must be on record.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from runs.models import Run
 
 
 class Forks:
-    """One run as a fork, and as an origin of forks."""
+    """Checks one run as a fork, and as an origin of forks."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
@@ -27,7 +30,7 @@ class Forks:
         self.reused: list[tuple[int, e.AnswerTakenOver]] = []
         self.allowed: set[str | None] = set()
         self.not_allowed: list[tuple[int, str]] = []
-        self.is_undoing = False  # from here on it only undoes its own effects
+        self.is_undoing = False  # from here on the run only undoes its own effects
 
     def see(self, line: EventLine) -> None:
         match line.event:
@@ -59,7 +62,7 @@ class Forks:
     def problems(self) -> Iterator[str]:
         row = self.journal.row(Run)
         if row is None:
-            return  # reported elsewhere
+            return  # another check reports this
         if self.misplaced:
             yield f"event {self.misplaced}, RunForked, is not at the journal's beginning"
         forked = self.fork.told if self.fork else None

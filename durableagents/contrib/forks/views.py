@@ -1,4 +1,4 @@
-"""Pages that show the effects which a fork or a new start might repeat, and start it."""
+"""Pages that show the effects which a fork or a new start might repeat, and that start the new run."""
 
 from __future__ import annotations
 
@@ -94,13 +94,13 @@ class Forks(ForkPage):
 
 
 def _as_read(run_id: UUID, effects: Iterable[Evidence]) -> list[Evidence]:
-    """Return effects with hidden arguments for viewers who may not read payloads."""
+    """Return the effects, with hidden arguments for viewers who may not read payloads."""
     is_read = reads(run_id)
     return [effect if is_read else replace(effect, arguments=HIDDEN) for effect in effects]
 
 
 def _check(form: Sent, known: Iterable[str]) -> None:
-    """Raises InvalidInput or TooLarge for what no request body may contain."""
+    """Check for values that no request body may contain. Raises InvalidInput, TooLarge."""
     form.check(known)
     if problems := unstorable(form.texts):
         raise does_not_fit(problems, "form")
@@ -115,7 +115,7 @@ def _whole(text: str) -> int | None:
 
 
 def _document(form: Sent, name: str) -> Any:
-    """Return typed JSON; NOT_GIVEN for an empty field. Raises InvalidInput."""
+    """Parse the JSON that was typed; NOT_GIVEN for an empty field. Raises InvalidInput."""
     text = form.texts.get(name, "")
     if not text:
         return NOT_GIVEN
@@ -181,7 +181,7 @@ class NewStarts(StartAgainPage):
 
 
 def _verdict(form: Sent, name: str, effect: Evidence) -> Verdict:
-    """Return the verdict on an effect, if the page showed that effect at this place."""
+    """Return the verdict on an effect, if the page showed this effect in this place."""
     is_same = form.texts.get(f"{name}-of", "") == f"{effect.run} {effect.slot} {effect.attempt}"
     counts_as = form.texts.get(name, "") if is_same else ""
     return Verdict(

@@ -1,4 +1,4 @@
-"""Halts: nothing begins in their scope until they are lifted. See README.md."""
+"""Halts: nothing starts in their scope until they are lifted. See README.md."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ class HaltsConfig(AppConfig):
     name = "durableagents.contrib.halts"
     label = "halts"
     default_auto_field = "django.db.models.BigAutoField"
-    # Read by durableagents/grants.py. A trigger writes the halts in force, as the owner.
+    # durableagents/grants.py reads these. A trigger writes the halts in force, as the owner.
     append_only_tables = ("runs_halt",)
     read_only_tables = ("runs_haltnow",)
-    # Read by durableagents/urls.py and durableagents/urls_console.py.
+    # durableagents/urls.py and durableagents/urls_console.py read these.
     api_urls = "durableagents.contrib.halts.api_urls"
     console_urls = "durableagents.contrib.halts.console_urls"
 
@@ -32,7 +32,7 @@ class HaltsConfig(AppConfig):
         return notices()
 
     def ready(self) -> None:
-        """Install this app's feature."""
+        """Register this app's feature."""
         from durableagents.contrib.halts.queries import halt_note, halt_reason, start_notices
         from durableagents.contrib.halts.releasing import IS_DUE, release
         from durableagents.contrib.halts.verify import check_halts

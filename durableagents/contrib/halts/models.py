@@ -1,4 +1,7 @@
-"""Halts, their confirmation by workers, and what they hold. Tables keep their names from before this was an app."""
+"""Models of halts, their confirmation by workers, and the runs they hold.
+
+The tables have the names from before this was an app.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,10 @@ PLACES = 10_000
 
 
 class Halt(Coded):
-    """One row of a halt's record: the halt as set (number 0), then each change. `opens` proves that it may follow the
-    previous row; `lock` is what its successor has to open."""
+    """One row of a halt's record: the halt as it was set (number 0), then each change.
+
+    `opens` proves that the row may follow the previous one. `lock` is what the `opens` of the next row must match.
+    """
 
     class Kind(models.TextChoices):
         HALT = "halt"
@@ -62,7 +67,7 @@ class Halt(Coded):
 
 
 class HaltNow(models.Model):
-    """A halt in force, by the last row of its record. Only the record's trigger writes it."""
+    """A halt in force, from the last row of its record. Only the trigger on the record writes it."""
 
     halt = models.UUIDField(primary_key=True)
     id = models.BigIntegerField(help_text="The row of its record.")
@@ -84,7 +89,10 @@ class HaltNow(models.Model):
 
 
 class HaltSeen(models.Model):
-    """A worker's confirmation of a row of the record: it begins nothing in the scope, and lists what is in progress."""
+    """A worker's confirmation of a row of the record: it starts nothing more in the scope.
+
+    Lists what is still in progress.
+    """
 
     pk = models.CompositePrimaryKey("line", "worker")
     line = models.BigIntegerField(help_text="The row of its record.")
@@ -100,8 +108,11 @@ class HaltSeen(models.Model):
 
 
 class Held(models.Model):
-    """A run that is ready but halted. `seen` is the row of the record last compared; `keys` its next calls, if the halt
-    covers only those."""
+    """A run that is ready but halted.
+
+    `seen` is the row of the record that it was last compared with. `keys` are its next calls, if the halt covers only
+    those.
+    """
 
     run_id = models.UUIDField(primary_key=True)
     halt = models.UUIDField()
@@ -115,7 +126,7 @@ class Held(models.Model):
 
 
 class Stood(models.Model):
-    """The moment up to which halted time is already included in a deadline of a wait or of the run."""
+    """The time up to which a deadline of a wait or of a run already includes the time under halts."""
 
     id = models.UUIDField(primary_key=True, help_text="Id of the wait or of the run.")
     run_id = models.UUIDField()

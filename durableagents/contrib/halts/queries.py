@@ -1,4 +1,4 @@
-"""Halts with what workers say of them: one row each, for the API, the page and the command."""
+"""Read halts together with the reports of workers, one row each, for the API, the page and the command."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ Kind = Literal["halt", "quarantine", "starts"]
 Scope = Literal["all", "tag", "agent", "version", "tool", "provider"]
 MAX_COUNTED = 10_000
 MAX_NOTICES = 20
-# Reports of each living worker on these rows of the record.
+# Selects the reports of each living worker on these rows of the record.
 _WORKERS = """
     SELECT h.id, p.id, p.host, p.pid, p.last_heartbeat_at < clock_timestamp() - make_interval(secs => %s),
            s.seen_at, s.confirmed_at, s.running, s.calls
     FROM unnest(%s::bigint[]) h(id) CROSS JOIN runs_process p
     LEFT JOIN runs_haltseen s ON s.line = h.id AND s.worker = p.id
     WHERE p.kind = 'worker' AND p.ended_at IS NULL ORDER BY h.id, p.host, p.pid"""
-# Of names that this process doesn't know, those that no recorded version, tag or price has either.
+# Of names that this process doesn't know, selects those that no recorded version, tag or price has either.
 _UNKNOWN = """
     SELECT n.scope, n.key FROM unnest(%s::text[], %s::text[]) n(scope, key) WHERE NOT CASE n.scope
         WHEN 'tag' THEN EXISTS (SELECT 1 FROM runs_runtag t WHERE t.tag = n.key)
@@ -143,20 +143,20 @@ def halts_in_force() -> list[HaltRow]:
 
 
 def list_halts(*, limit: int, before: int | None = None) -> list[tuple[int, HaltRow]]:
-    """Return the newest halts, also past ones, each with its number, below `before`."""
+    """Return the newest halts below number `before`, including past ones, each with its number."""
     numbers = _newest(limit, before)
     return [(numbers[row.id], row) for row in find_halts(list(numbers))]
 
 
 def halts_and_history(*, limit: int, before: int | None = None) -> tuple[list[HaltRow], list[tuple[int, HaltRow]]]:
-    """Return `halts_in_force` and `list_halts`; what workers say is read once."""
+    """Return both `halts_in_force` and `list_halts`, reading the workers' reports only once."""
     in_force, numbers = _in_force(), _newest(limit, before)
     rows = {row.id: row for row in find_halts(list(dict.fromkeys([*in_force, *numbers])))}
     return [rows[halt] for halt in in_force if halt in rows], [(n, rows[halt]) for halt, n in numbers.items()]
 
 
 def find_halts(ids: Sequence[UUID]) -> list[HaltRow]:
-    """Return those of these halts that the viewer may see, in this order."""
+    """Return those of these halts that the viewer may see, in the given order."""
     rows: dict[UUID, list[Halt]] = {}
     for row in Halt.objects.filter(_is_visible(), halt__in=ids).order_by("n"):
         rows.setdefault(row.halt, []).append(row)
@@ -172,7 +172,7 @@ def find_halts(ids: Sequence[UUID]) -> list[HaltRow]:
 
 
 def notices() -> list[Notice]:
-    """Return the halts of runs and calls as notices above every page."""
+    """Return the halts of runs and calls as notices for the top of every page."""
     now = HaltNow.objects.filter(_is_visible()).order_by("since", "id")[:MAX_NOTICES]
     return [
         Notice(
@@ -187,10 +187,10 @@ def notices() -> list[Notice]:
 
 
 def start_notices() -> list[str]:
-    """Return lines about halts of the whole installation."""
+    """Return a line for each halt of the whole installation."""
     lines = []
     for halt in HaltNow.objects.filter(kind=Halt.Kind.HALT, scope=Halt.Scope.ALL).order_by("since"):
-        # Only holds of a restored database have a key here.
+        # Only the halt of a restored database has a key in this scope.
         how = "manage.py restore_hold status" if halt.key and "restore_hold" in get_commands() else "the page Halts"
         some = "only what was let through" if halt.is_staged else "nothing"
         lines.append(f"HELD since {halt.since:%Y-%m-%d %H:%M} UTC: it executes {some}. See {how}")
@@ -198,7 +198,7 @@ def start_notices() -> list[str]:
 
 
 def known_names() -> dict[str, list[str]]:
-    """Return what this process knows that can be halted, by scope, sorted; not tags."""
+    """Return the names that this process knows and that can be halted, by scope and sorted; without tags."""
     agents = registry.agents()
     models = {model for agent in agents for assistant in agent.assistants for model in models_of(assistant)}
     models |= {*settings.DURABLEAGENTS.models}
@@ -212,7 +212,10 @@ def known_names() -> dict[str, list[str]]:
 
 
 def _is_visible() -> Q:
-    """Return the condition for halts the viewer may see: halts of tags only with that tag, unless they see all runs."""
+    """Return the condition for halts that the viewer may see.
+
+    Viewers who don't see all runs see a halt of a tag only if they have that tag.
+    """
     who = viewer()
     return Q() if who.sees_all else ~Q(scope=Halt.Scope.TAG) | Q(key__in=who.tags)
 
@@ -261,7 +264,10 @@ def _row(
 
 
 def _read_reports(ids: Sequence[int]) -> dict[int, tuple[int, list[HearingRow], list[InFlightRow]]]:
-    """Return the number of live workers, those that have not confirmed, and calls in flight, by row of the record."""
+    """Return the reports of workers by row of the record.
+
+    Each has the number of live workers, the workers that haven't confirmed the row, and the calls in flight.
+    """
     with connection.cursor() as cursor:
         cursor.execute(_WORKERS, [FRESH_SECONDS, list(ids)])
         reports = cursor.fetchall()
@@ -279,7 +285,7 @@ def _read_reports(ids: Sequence[int]) -> dict[int, tuple[int, list[HearingRow], 
 
 
 def _calls(value: Any, worker: str) -> list[InFlightRow] | None:
-    """Return the calls of a report; None if it is damaged, so that the worker counts as unheard."""
+    """Return the calls of a report; None if it is damaged. Then the worker counts as not having confirmed."""
     try:
         read = json.loads(value) if isinstance(value, str) else value
         return [_call(each, worker) for each in read or ()]
@@ -296,7 +302,7 @@ def _call(fields: dict[str, Any], worker: str) -> InFlightRow:
 
 
 def _find_unknown(rows: Iterable[Halt]) -> dict[int, list[UnknownName]]:
-    """Return the names in each halt that nothing here has or ever had, by the row's number."""
+    """Return the names in each halt that don't exist here and never did, by the row's number."""
     named = {row.pk: _names_in(row) for row in rows}
     known = known_names()
     names = sorted({name for some in named.values() for name in some if name[1] not in known.get(name[0], ())})
@@ -316,7 +322,7 @@ def _find_unknown(rows: Iterable[Halt]) -> dict[int, list[UnknownName]]:
 
 
 def _names_in(row: Halt) -> list[tuple[str, str]]:
-    """Return scope and name of everything that a halt names, also where it is lifted."""
+    """Return scope and name of everything that a halt names, also of the parts where it is lifted."""
     scope = [] if row.scope == Halt.Scope.ALL else [(str(row.scope), row.key)]
     lists = (("agent", row.agents), ("tag", row.tags))
     lifted = [(kind, name) for kind, names in lists for name in names or () if isinstance(name, str)]
@@ -329,7 +335,7 @@ def _similar(key: str, names: Iterable[str]) -> list[str]:
 
 
 def halt_reason(facts: RunFacts) -> FeatureReason | None:
-    """Return the halt that holds a run which is ready, also before a worker has put it aside; None if none does."""
+    """Return the halt that holds a ready run, even before a worker has put the run aside; None if no halt does."""
     halt = halt_of(facts.head)
     if not is_put_aside(facts.run) and (halt is None or not facts.run.wants_driving):
         return None
@@ -339,7 +345,7 @@ def halt_reason(facts: RunFacts) -> FeatureReason | None:
 
 
 def halt_note(facts: RunFacts) -> Sentence | None:
-    """Return the halt of a run that is driven or waits."""
+    """Return the halt of a run that a worker drives or that waits."""
     halt = halt_of(facts.head)
     if halt is None or halt_reason(facts) is not None:
         return None

@@ -1,4 +1,7 @@
-"""Release what a halt held: runs that were put aside, and deadlines that were deferred in advance. A prompt sweep."""
+"""Release what a halt held, soon after it was lifted.
+
+This is runs that were put aside, and deadlines that were deferred in advance.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,15 @@ from runs.services.wakeups import NOTIFY_SQL
 IS_DUE = "EXISTS (SELECT 1 FROM runs_held) OR EXISTS (SELECT 1 FROM runs_stood WHERE until > clock_timestamp())"
 BATCH = 500
 DEADLINES = 25
-_LOCK = 7_231_065  # arbitrary, the same in every process
+_LOCK = 7_231_065  # an arbitrary number, the same in every process
 Failures = list[tuple[UUID, UUID, Exception]]
 
 
 def release(_: list[UUID], until: float) -> Failures:
-    """Release runs that are no longer halted, until a time (monotonic). Returns deadlines that something else couldn't
-    follow."""
+    """Release runs that are no longer halted, until a time (monotonic).
+
+    Return deadlines that could not be corrected yet.
+    """
     while release_runs() and time.monotonic() < until:
         pass
     return pull_back()
@@ -39,7 +44,7 @@ def release_runs() -> int:
 
 @transaction.atomic
 def pull_back() -> Failures:
-    """After a lift, correct deadlines that were deferred in advance, in batches as heads are locked."""
+    """Correct deadlines that were deferred in advance of a lift, in batches, locking the heads."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT w.id, w.run_id FROM runs_pull_back(%s) AS moved (id) JOIN runs_wait w USING (id)",

@@ -1,5 +1,8 @@
-"""Setting and lifting halts, for operators and shell users, under the exclusive halts lock that every intent shares.
-So no intent in its scope begins after a halt's commit (sql/halts.sql). Starts share their agent's release lock."""
+"""Set and lift halts, for operators and shell users.
+
+Halts take the exclusive halts lock, which every intent shares. So no intent in a halt's scope begins after the halt's
+commit (sql/halts.sql). Starts share the release lock of their agent.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ from runs.services.bodies import SteerBody, Tag
 from runs.services.version_choice import lock_out_starts
 from runs.services.wakeups import CHANNEL
 
-# To be typed to halt the whole installation.
+# The text that must be typed to halt the whole installation.
 ALL_OF_IT = "halt everything"
 UNCONFIRMED = f"To halt everything, type: {ALL_OF_IT}."
 
@@ -87,25 +90,25 @@ SCOPES_OF = {
     "quarantine": frozenset({Halt.Scope.TOOL, Halt.Scope.VERSION}),
     "starts": frozenset({Halt.Scope.AGENT}),
 }
-# The server ends an intent's transaction after 5 seconds of silence, so a longer wait gets the lock.
+# The server ends an intent's transaction after 5 seconds of silence, so a request that waits longer gets the lock.
 PATIENCE_SECONDS, REST_SECONDS = 8.0, 0.05
 _RING = f"SELECT set_config('synchronous_commit', 'off', true), pg_notify('{CHANNEL}', '{RING}')"
 
 
 class HaltMoved(DurableAgentsError):
-    """The halt was changed or lifted since it was seen."""
+    """The halt was changed or lifted since the requester saw it."""
 
     status, code, title = 409, "halt-moved", "The halt has changed"
 
 
 class AlreadyHalted(DurableAgentsError):
-    """The same scope is halted already."""
+    """The same scope is already halted."""
 
     status, code, title = 409, "already-halted", "Already halted"
 
 
 class IntentsUnderWay(DurableAgentsError):
-    """Intents that are being written don't end in time."""
+    """Intents that are being written don't finish in time."""
 
     status, code, title = 503, "intents-under-way", "Calls are still being recorded"
 
@@ -117,14 +120,17 @@ class IntentsUnderWay(DurableAgentsError):
 
 
 class HaltNotAuthentic(DurableAgentsError):
-    """The halt's rows were not written by this installation."""
+    """The halt's rows were not all written by this installation."""
 
     status, code, title = 409, "halt-not-authentic", "The halt is not authentic"
 
 
 def impose(reason: str, why: str, *, by: Actor) -> Halt:
-    """Halt everything for a reason of the system's own, named by a code. It is a halt of its own, next to people's, and
-    operators lift it like any other. Returns the one in force if there is one. Raises IntentsUnderWay."""
+    """Halt everything for a reason of the system's own; return the halt, also if it was already in force.
+
+    `reason` is a code. The halt is independent of people's halts, and operators lift it like any other. Raises
+    IntentsUnderWay.
+    """
 
     def halt() -> Halt:
         same = HaltNow.objects.filter(kind=Halt.Kind.HALT, scope=Halt.Scope.ALL, key=reason).first()
@@ -137,7 +143,9 @@ def impose(reason: str, why: str, *, by: Actor) -> Halt:
 
 def begin(body: HaltBody, *, by: Actor) -> Halt:
     """Halt a scope.
-    Raises InvalidInput by field, AlreadyHalted, Forbidden, JustificationRequired, IntentsUnderWay."""
+
+    Raises InvalidInput (naming the field), AlreadyHalted, Forbidden, JustificationRequired, IntentsUnderWay.
+    """
     why = _authorize("halt", by, body.justification)
     if errors := _problems_in(body):
         field, problem = errors[0]["field"], errors[0]["problem"]
@@ -157,8 +165,10 @@ def begin(body: HaltBody, *, by: Actor) -> Halt:
 
 
 def stage(halt: UUID, body: StageBody, *, by: Actor) -> Halt:
-    """Lift a halt for some runs, more or fewer than before; with nothing given it covers all again.
-    Raises InvalidInput, HaltMoved, NotFound, Forbidden, JustificationRequired, IntentsUnderWay."""
+    """Lift a halt for some runs, more or fewer than before; with nothing given it covers all runs again.
+
+    Raises InvalidInput, HaltMoved, NotFound, Forbidden, JustificationRequired, IntentsUnderWay.
+    """
     share = 0 if body.share is None else int(body.share * 100)
     agents, tags = sorted(set(body.agents or ())), sorted(set(body.tags or ()))
     is_whole = not (share or agents or tags)
@@ -178,7 +188,7 @@ def stage(halt: UUID, body: StageBody, *, by: Actor) -> Halt:
 
 
 def lift(halt: UUID, body: LiftBody, *, by: Actor) -> Halt:
-    """Lift a halt; deferred work continues within seconds. Raises what `stage` raises."""
+    """Lift a halt. Deferred work continues within seconds. Raises what `stage` raises."""
     why = _authorize("halt_lift", by, body.justification)
 
     def lift_all() -> Halt:
@@ -202,7 +212,7 @@ def subject_of(halt: UUID) -> str:
 
 
 def halt_values(halt: Halt) -> dict[str, Any]:
-    """Return a halt as an act's record keeps it."""
+    """Return a halt's values for the record of an act."""
     return {
         "n": halt.n,
         "kind": str(halt.kind),
@@ -217,7 +227,7 @@ def halt_values(halt: Halt) -> dict[str, Any]:
 
 
 def secret_of(halt: UUID, n: int) -> bytes:
-    """Return the secret that unlocks a row of a halt's record; it needs the installation's key."""
+    """Return the secret that unlocks a row of a halt's record. It is derived from the installation's key."""
     return hmac.digest(code_key(), f"halt {halt} {n}".encode(), "sha256")
 
 

@@ -1,4 +1,7 @@
-"""Verification of halts: authentic, linked rows with their acts; the halts in force match the record."""
+"""Verify halts.
+
+Their rows must be authentic, linked, and have their acts, and the halts in force must match the record.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from durableagents.contrib.halts.services import ACTIONS, halt_values, subject_o
 from ledger.models import ActRecord
 from ledger.verification.registers import Listed
 
-# Fields of a halt in force that are those of the last row of its record.
+# Fields that a halt in force copies from the last row of its record.
 _SAME = ("id", "n", "kind", "scope", "key", "refuses", "share", "agents", "tags")
 
 

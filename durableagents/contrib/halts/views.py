@@ -1,4 +1,4 @@
-"""The page of halts: setting, lifting in stages, lifting."""
+"""The page of halts: set them, lift them for some runs, lift them completely."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ SCOPES = (
 
 
 class HaltsPage(FormPage):
-    """The halts in force, and past ones."""
+    """The page with the halts in force, and past ones."""
 
     template = "halts/halts.html"
     section = "halts"
 
     def tell(self, request: HttpRequest, refused: Refused | None = None, halt: UUID | None = None) -> HttpResponse:
-        """Render the page, with the refused form where it was typed."""
+        """Show the page, with the form that was refused in its place."""
         beyond = request.GET.get("beyond", "")
         below = int(beyond) if beyond.isdecimal() and len(beyond) < 18 else None
         now, found = halts_and_history(limit=PAGE + 1, before=below)
@@ -67,26 +67,26 @@ class HaltsPage(FormPage):
 
 
 def _panels_of(halt: UUID) -> Iterator[dict[str, Any]]:
-    """Yield the features' panels for a halt: each a template and its values."""
+    """Yield the panels that features have for a halt, each as a template and its values."""
     for panel in features.parts_of_all(lambda each: each.halt_panels):
         if (found := panel(halt)) is not None:
             yield {"template": found[0], "halt": halt, **found[1]}
 
 
 class HaltAct(Act, HaltsPage):
-    """Setting a halt, and lifting it, for some runs or completely."""
+    """Set a halt, or lift it for some runs or completely."""
 
     allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR})
     page = "halts"
 
     def perform(self, form: Sent, by: Actor, **address: Any) -> Any:
-        """Call the service, if there is such a halt. Raises NotFound."""
+        """Call the service for a halt that exists. Raises NotFound."""
         if address:
             services.find(**address)
         return super().perform(form, by, **address)
 
     def tell(self, request: HttpRequest, refused: Refused | None = None, halt: UUID | None = None) -> HttpResponse:
-        """Render the page with the refused form. Raises NotFound."""
+        """Show the page, with the form that was refused. Raises NotFound."""
         if halt is not None:
             services.find(halt)
         return super().tell(request, refused, halt)

@@ -1,5 +1,7 @@
 """A worker's view of halts, read each round and on notification.
-It stops the worker's runs and calls under a halt, and reports what is still in progress."""
+
+It stops the worker's runs and calls under a halt, and reports what is still in progress.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from runs.journal.database_errors import patiently
 from runs.journal.libpq import Pool
 
 AT_CALLS = ("tool", "provider")
-# The halts in force, and which of this worker's runs each covers. An empty table answers at once.
+# Reads the halts in force, and which of this worker's runs each covers. If there are no halts, the answer is immediate.
 _READ = """
     SELECT clock_timestamp(),
            coalesce((SELECT jsonb_agg(jsonb_build_array(n.id, n.scope, n.key, n.kind)) FROM runs_haltnow n), '[]'),
@@ -27,7 +29,7 @@ _READ = """
                      CROSS JOIN LATERAL runs_halts_on(r.id, r.agent, r.graph_id, false, NULL) h
                      WHERE EXISTS (SELECT 1 FROM runs_haltnow) AND r.id = ANY(%s::uuid[])), '[]')"""
 _HALTED = "SELECT runs_halted_by(%s, ARRAY[%s]) IS NOT NULL"
-# A worker whose end is recorded reports nothing.
+# Nothing is reported for a worker whose end is recorded.
 _TELL = """
     INSERT INTO runs_haltseen AS s (line, worker, seen_at, confirmed_at, running, calls, told_at)
     SELECT x.id, %s, clock_timestamp(), CASE WHEN x.running = 0 THEN clock_timestamp() END, x.running, x.calls,
@@ -39,7 +41,7 @@ _TELL = """
 
 @dataclass(frozen=True, slots=True)
 class KnownHalt:
-    """A halt in force, as of the last read."""
+    """A halt in force, as it was last read."""
 
     id: int
     scope: str
@@ -47,7 +49,10 @@ class KnownHalt:
     kind: str
 
     def is_about(self, key: str) -> bool:
-        """Return whether it may block a call under this key; a run's own scope is known only to the database."""
+        """Return whether it may block a call under this key.
+
+        Only the database knows whether the run itself is in its scope.
+        """
         return self.scope not in AT_CALLS or f"{self.scope}:{self.key}" == key
 
 
@@ -105,7 +110,7 @@ class KnownHalts(Halts):
     def _under_way(
         self, halt: KnownHalt, covered: set[UUID], active: Mapping[UUID, Control], now: datetime
     ) -> tuple[int, list[dict[str, Any]]]:
-        """Return how many runs in its scope have not reached a step boundary, and its calls in flight."""
+        """Return how many runs in the halt's scope haven't reached a step boundary, and its calls in flight."""
         calls, running = [], 0
         for run_id, control in active.items():
             is_covered = run_id in covered

@@ -11,7 +11,7 @@ class LargeValuesConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Use the store of the settings, if they name one."""
+        """Install this app's feature if the settings name a store."""
         from durableagents.contrib.large_values import stores
         from durableagents.contrib.large_values.own_features import feature
         from durableagents.server import health

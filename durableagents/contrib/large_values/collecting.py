@@ -1,5 +1,7 @@
-"""Delete values that nothing needs: of transactions that were rolled back, of checkpoints that are no longer kept, of
-erased runs, and of runs whose archive was deleted."""
+"""Deletes stored values that nothing refers to any more.
+
+They are left over from transactions that were rolled back, checkpoints that are no longer kept, erased runs, and runs
+whose archive was deleted."""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from ledger.erasure import erasure_of
 from ledger.verification.archives import archived
 
 log = logging.getLogger("durableagents.contrib.large_values")
-# Longer than any transaction that refers to a value can take after the value was written.
+# A value younger than this is never deleted: its transaction may not have committed the reference yet.
 GRACE = timedelta(days=1)
 IS_DUE = "NOT EXISTS (SELECT FROM large_values_collection WHERE at > statement_timestamp() - interval '1 day')"
 _BEGIN = f"""
@@ -37,7 +39,7 @@ class Deleted(NamedTuple):
 
 
 def collect_when_due() -> None:
-    """Collect, unless another process has begun to within a day. Raises StoreUnavailable."""
+    """Collect, unless a process began to collect within the last day. Raises StoreUnavailable."""
     with connection.cursor() as cursor:
         cursor.execute(_BEGIN)
         begun = cursor.fetchone()
@@ -47,8 +49,10 @@ def collect_when_due() -> None:
 
 
 def collect(grace: timedelta = GRACE) -> Deleted:
-    """Delete the orphans older than `grace`; return their number and size. Values of runs that this database doesn't
-    know stay: they may belong to an archive, or the store to another installation. Raises StoreUnavailable."""
+    """Delete unreferenced values older than `grace`; return their number and size in bytes.
+
+    Values of runs that this database doesn't know are kept, because they may belong to an archive, or to another
+    installation with the same store. Raises StoreUnavailable."""
     store = stores.configured()
     if store is None:
         raise stores.Unavailable("no store of large values is set: see DURABLEAGENTS_LARGE_VALUES")
@@ -68,9 +72,9 @@ def collect(grace: timedelta = GRACE) -> Deleted:
 
 
 def _referred(run_id: UUID) -> set[str] | None:
-    """Return the names of the values that a run needs; None if that isn't known here."""
+    """Return the names of the values that a run needs; None if this database doesn't know the run."""
     if erasure_of(run_id) is not None:
-        return set()  # nobody can decrypt them any more
+        return set()  # the run was erased with its key, so nobody can decrypt its values
     with connection.cursor() as cursor:
         cursor.execute("SELECT 1 FROM ledger_head WHERE run_id = %s", [run_id])
         if cursor.fetchone() is None:

@@ -16,7 +16,7 @@ from runs.models import Checkpoint, Run
 
 
 def feature(store: stores.Folder | stores.DjangoStorage) -> Feature:
-    """Return the feature, with the store of the settings."""
+    """Return the feature, using the store that the settings name."""
     return Feature(
         name="large values",
         periodic=(Duty("large values: orphans", collecting.IS_DUE, collecting.collect_when_due),),

@@ -26,19 +26,21 @@ from ledger.codec import StoreUnavailable
 log = logging.getLogger("durableagents.contrib.large_values")
 ALIAS = "large_values"
 KEEPS_FROM = 8 * 1024
-# Shows that a folder is the store, and not where its volume should be mounted.
+# This file marks a folder as the store. It is missing if the store's volume isn't mounted there.
 MARKER = "durableagents-large-values"
 _TEMPORARY = ".part"
 _complain_at = 0.0
 
 
 class Unavailable(StoreUnavailable, psycopg.OperationalError, db.OperationalError):
-    """The store can't be used. As with a database that is away, nothing is read or written, and workers try again."""
+    """The store can't be used.
+
+    As when the database is unreachable, nothing is read or written, and workers try again."""
 
     def __init__(self, why: str) -> None:
         global _complain_at
         super().__init__(why)
-        if time.monotonic() >= _complain_at:  # once a minute: whatever needs it tries again
+        if time.monotonic() >= _complain_at:  # log at most once a minute, because callers keep trying
             _complain_at = time.monotonic() + 60.0
             log.error("%s", why)
 
@@ -56,7 +58,7 @@ class Folder:
         self.root = root
 
     def problem(self) -> str:
-        """Return why the folder can't be used; empty if it can."""
+        """Return why the folder can't be used; empty if it can be used."""
         if not self.root.is_absolute():
             return f"DURABLEAGENTS_LARGE_VALUES={self.root} is not an absolute path"
         if not (self.root / MARKER).is_file():
@@ -123,7 +125,7 @@ class Folder:
                     yield UUID(hex=inner.name)
 
     def values(self, run_id: UUID) -> Iterator[tuple[str, datetime, int]]:
-        """Yield name, time and size of a run's values, and of those that were never finished."""
+        """Yield name, time and size of a run's values, including files whose write was never finished."""
         for path in sorted(self._folder(run_id).glob("*")):
             with suppress(FileNotFoundError):
                 at = path.stat()
@@ -133,7 +135,7 @@ class Folder:
         (self._folder(run_id) / name).unlink(missing_ok=True)
 
     def _folder(self, run_id: UUID) -> Path:
-        # The last digits of an id are random, the first ones are its time.
+        # Runs are spread over folders by the last digits of their ids, which are random; the first digits are the time.
         return self.root / run_id.hex[-2:] / run_id.hex
 
     def _path(self, run_id: UUID, digest: bytes) -> Path:
@@ -158,10 +160,10 @@ class DjangoStorage:
         self.storage = storage
 
     def problem(self) -> str:
-        """Return why the storage can't be used; empty if it can. One request."""
+        """Return why the storage can't be used; empty if it can be used. Sends one request."""
         try:
             is_marked = self.storage.exists(MARKER)
-        except Exception as error:  # each storage has errors of its own
+        except Exception as error:  # each storage backend raises its own exceptions
             return str(self._trouble(error))
         return (
             ""
@@ -183,7 +185,7 @@ class DjangoStorage:
         name = self._name(run_id, digest.hex())
         try:
             create(self.storage, name, content)
-        except FileExistsError:  # a request that was repeated, since its first answer was lost
+        except FileExistsError:  # the request was repeated because its first answer was lost
             if self.get(run_id, digest) != content:
                 raise Unavailable(f"the storage `{ALIAS}` has other content at {name}: is its bucket shared?") from None
         except Exception as error:
@@ -209,7 +211,7 @@ class DjangoStorage:
             try:
                 yield name, self.storage.get_modified_time(full), self.storage.size(full)
             except FileNotFoundError:
-                continue  # deleted meanwhile
+                continue  # it was deleted since it was listed
             except Exception as error:
                 raise self._trouble(error) from error
 
@@ -233,7 +235,7 @@ class DjangoStorage:
 
 
 def configured() -> Folder | DjangoStorage | None:
-    """Return the store of the settings, or None."""
+    """Return the configured store, or None."""
     if ALIAS in settings.STORAGES:
         return DjangoStorage(storages[ALIAS])
     root: Path | None = settings.DURABLEAGENTS.large_values

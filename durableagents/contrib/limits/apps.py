@@ -1,4 +1,4 @@
-"""Limits of calls: rates, concurrency, circuit breakers, shares, and shared budgets. See README.md."""
+"""Limits on calls: rates, concurrency, circuit breakers, shares, and shared budgets. See README.md."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class SharedBudgetOff(ApiView):
 
 
 class SharedBudgetsOfRun(ApiView):
-    """Shared budgets that the run belongs to or has drawn on, all on one page."""
+    """Shared budgets that cover the run or were charged for it, all on one page."""
 
     roles = READ
 

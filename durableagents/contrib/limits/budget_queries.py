@@ -1,4 +1,4 @@
-"""Shared budgets with their use in the current period and the calls that wait: one row each, for the API and pages."""
+"""Rows of shared budgets for the API and pages, with the current use and the waiting calls."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from ledger.web.shapes import Shape
 from runs import seen
 from runs.models import Run, Wait
 
-MAX_WAITS = 10  # waiting calls that a row names
-MAX_PERIODS = 3  # past periods that a row names
-MAX_COUNTED = 1000  # waiting calls
-# A meter whose period is over and that nothing has used since counts as advanced to the current period.
+MAX_WAITS = 10  # waiting calls listed in a row
+MAX_PERIODS = 3  # past periods listed in a row
+MAX_COUNTED = 1000  # waiting calls are counted up to this number
+# A meter is advanced by the first call of a period. Until then, it is shown as if it were already advanced.
 _STATE = """
     WITH meters AS (
         SELECT m.*, m.ends_at <= statement_timestamp() AND m.is_on AS is_over
@@ -52,7 +52,7 @@ _FIRST_WAITS = """
         ORDER BY opened_at, id LIMIT %s
     ) w"""
 _OF_RUN = "SELECT unnest(runs_pools_of(%s, NULL)) UNION SELECT pool_id FROM runs_poolcharge WHERE run_id = %s"
-# Skips through the index.
+# Recursive: it finds each budget by one index lookup, instead of reading all waiting calls.
 _WAITED_FOR = """
     WITH RECURSIVE each(pool) AS (
         (SELECT detail ->> 'pool' FROM runs_wait WHERE kind = 'pool' AND resolved_at IS NULL ORDER BY 1 LIMIT 1)
@@ -78,7 +78,7 @@ RESOURCES = {
 
 
 class BudgetWaitRow(Shape):
-    """A call that waits for room in a shared budget."""
+    """A call that waits until a shared budget has room for it."""
 
     run_id: RunId
     graph_id: str = Field(description="Agent and version of the run.")
@@ -89,7 +89,7 @@ class BudgetWaitRow(Shape):
 
 
 class BudgetPeriodRow(Shape):
-    """A past period."""
+    """A past period of a shared budget."""
 
     starts_at: datetime = Field(description="Start of the period.")
     ends_at: datetime = Field(description="End of the period.")
@@ -99,7 +99,7 @@ class BudgetPeriodRow(Shape):
 
 
 class BudgetNoticeRow(Shape):
-    """A notification in this period: a warning at 80 percent, or a breach."""
+    """A notice sent in this period: a warning at 80 percent of the limit, or calls that have to wait."""
 
     kind: BudgetNotice.Kind = Field(description="Type of the notification.")
     at: datetime = Field(description="Time of the notification.")
@@ -109,8 +109,9 @@ class BudgetNoticeRow(Shape):
 
 
 class SharedBudgetRow(Shape):
-    """A shared budget, its use in the current period, and the calls that wait for room in it. Dollars are strings,
-    other amounts numbers."""
+    """A shared budget with its use in the current period and the calls that wait for room in it.
+
+    Dollars are strings, other amounts numbers."""
 
     id: int = Field(description="Id of the shared budget.")
     name: str = Field(description="Name of the shared budget.")
@@ -151,7 +152,7 @@ class SharedBudgetRow(Shape):
 
     @property
     def last_text(self) -> str:
-        """Return the use of the last period, if there was one."""
+        """Return the use of the last period as text, if there was one."""
         return f"{self._with_unit(self.last[0].used)} of {self._with_unit(self.last[0].limit)}" if self.last else ""
 
     @property
@@ -161,7 +162,7 @@ class SharedBudgetRow(Shape):
 
     @property
     def too_large(self) -> int:
-        """Return how many of the calls next in line need more than a whole period gives."""
+        """Return how many of the listed waiting calls need more than the limit of a whole period."""
         return sum(Decimal(wait.wanted) > Decimal(self.limit) for wait in self.waiting_first)
 
     @property
@@ -190,7 +191,7 @@ def list_budgets(*, limit: int, after: int | None = None) -> list[SharedBudget]:
 
 
 def _visible() -> Q:
-    """Return the condition for what the viewer may see: budgets of others would reveal their spending."""
+    """Return the condition for budgets the viewer may see. Budgets of others would reveal their spending."""
     who = viewer()
     if who.sees_all:
         return Q()
@@ -293,7 +294,7 @@ def _first_waits(ids: Sequence[int]) -> defaultdict[int, list[Wait]]:
 
 
 def with_waiting_calls() -> list[SharedBudgetRow]:
-    """Return the shared budgets that calls wait for."""
+    """Return the shared budgets for which calls are waiting."""
     if not Wait.objects.filter(kind=Wait.Kind.POOL, resolved_at__isnull=True).exists():
         return []
     waited_for = Q(meter__gate_at__isnull=False) | Q(pk__in=RawSQL(_WAITED_FOR, []))
@@ -302,7 +303,7 @@ def with_waiting_calls() -> list[SharedBudgetRow]:
 
 
 def of_run(run_id: UUID, *, has_past: bool = True) -> list[SharedBudgetRow]:
-    """Return the shared budgets that a run belongs to or drew on; for providers, of the models it used."""
+    """Return the shared budgets that cover a run or were charged for it; those of providers only for models it used."""
     budgets = SharedBudget.objects.filter(_visible(), pk__in=RawSQL(_OF_RUN, [run_id, run_id])).order_by("id")
     return rows_of(list(budgets), has_past=has_past)
 

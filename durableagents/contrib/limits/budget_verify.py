@@ -1,4 +1,6 @@
-"""Verification of shared budgets: charges against journals, both ways; meters against charges; limits against acts."""
+"""Verifies shared budgets.
+
+Charges are compared with journals in both directions, meters with charges, and limits with the recorded acts."""
 
 from __future__ import annotations
 
@@ -18,20 +20,20 @@ from ledger.verification.registers import Listed
 from ledger.verification.runs import EventLine, ReadJournal
 from runs.models import Run
 
-# Until the creation of a shared budget is committed, a step may miss it.
+# A step may miss a shared budget that was created so shortly before it, because its creation isn't committed yet.
 LATE = timedelta(seconds=10)
 Key = tuple[str | None, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A call that shared budgets count, by its intent."""
+    """The intent of a call that shared budgets count."""
 
     at: datetime
     event: e.ToolInvoked | e.ModelRouted
 
     def amount(self, resource: str) -> int | None:
-        """Return what it reserves of a resource; None if unknown."""
+        """Return the amount that the call reserves of a resource; None if unknown."""
         if isinstance(self.event, e.ToolInvoked):
             return int(resource == SharedBudget.Resource.TOOL_CALLS)
         if resource == SharedBudget.Resource.TOOL_CALLS:
@@ -44,7 +46,7 @@ class _Begun:
 
 
 class Charges:
-    """One run's charges."""
+    """Checks the charges of one run."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
@@ -54,7 +56,7 @@ class Charges:
         self.has_ended = False
 
     def see(self, line: EventLine) -> None:
-        """Take note of one event; nothing is kept without shared budgets."""
+        """Record one event; events are ignored if there are no shared budgets."""
         if not self.budgets:
             return
         match line.event:
@@ -79,7 +81,7 @@ class Charges:
             yield from self._about(charge, self.begun.get(key), self.debits.get(key))
         run = self.journal.row(Run)
         if run is None:
-            return  # reported elsewhere
+            return  # the missing row is reported by another check
         for key, begun in self.begun.items():
             for budget in self.budgets.values():
                 is_charged, amount = (key, budget.pk) in found, begun.amount(budget.resource)
@@ -110,7 +112,10 @@ class Charges:
             yield f"{what}: {charge.used} was used, but the journal says {used}"
 
     def _used(self, budget: SharedBudget, charge: BudgetCharge, debit: e.BudgetDebited | None) -> int | None:
-        """Return the use: tool calls when begun; undebited requests, once the run has ended, what was reserved."""
+        """Return the amount used; None while it is unknown.
+
+        A tool call is used when it begins. A model request without a debit counts as its reservation once the run has
+        ended."""
         if budget.resource == SharedBudget.Resource.TOOL_CALLS:
             return charge.reserved
         if debit is not None:
@@ -120,7 +125,7 @@ class Charges:
 
 
 def covers(budget: SharedBudget, run: Run, provider: str | None) -> bool:
-    """Return whether a shared budget counts a run's calls, for a model's provider if given."""
+    """Return whether a shared budget covers calls of this run, or its requests to this provider."""
     match budget.scope:
         case SharedBudget.Scope.ALL:
             return True
@@ -142,7 +147,9 @@ def _charge(key: Key) -> str:
 
 
 def _periods(budget: SharedBudget, at: datetime) -> set[datetime]:
-    """Return the possible starts of a call's period: the meter is read just before the intent is written."""
+    """Return the possible starts of a call's period.
+
+    There can be two, because the meter is read just before the intent is written."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT starts_at FROM (VALUES (%s::timestamptz), (%s::timestamptz)) v(at), "
@@ -156,7 +163,7 @@ def _periods(budget: SharedBudget, at: datetime) -> set[datetime]:
 
 
 def check_shared_budgets() -> Listed | None:
-    """Check the meters of all shared budgets, and each against its acts; None if there are none."""
+    """Check the meters of all shared budgets, and each budget against its recorded acts; None if there are none."""
     found: list[str] = []
     every = list(SharedBudget.objects.order_by("id"))
     sums: dict[int, dict[datetime, tuple[int, int]]] = defaultdict(dict)
@@ -192,7 +199,7 @@ def _problems_of(budget: SharedBudget, sums: dict[datetime, tuple[int, int]]) ->
                 f"in the period from {starts_at.isoformat()} it counts {counted[0]} used and {counted[1]} reserved, "
                 f"but its charges come to {known[0]} and {known[1]}"
             )
-    # Only acts with a valid place in their list; others prove nothing here.
+    # Acts without a valid number in their list are ignored here, because they prove nothing.
     acts = ActRecord.objects.filter(run_id__isnull=True, n__gt=0, subject=subject_of(budget), action__startswith="pool")
     last = acts.order_by("-n").first()
     if last is None or last.after != snapshot(budget, meter):

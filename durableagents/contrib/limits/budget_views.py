@@ -1,4 +1,4 @@
-"""The page of shared budgets: state, refill, waiting calls; creating, changing and switching off."""
+"""The page of shared budgets: their state and waiting calls, and forms to create, change and switch off budgets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SharedBudgetsPage(FormPage):
     section = "shared_budgets"
 
     def tell(self, request: HttpRequest, refused: Refused | None = None, budget_id: int | None = None) -> HttpResponse:
-        """Show the page, with a refused form at its budget."""
+        """Show the page, with the errors of a refused form next to its budget."""
         context: dict[str, Any] = {
             "budgets": rows_of(list_budgets(limit=MAX_BUDGETS)),
             "refused_at": budget_id,

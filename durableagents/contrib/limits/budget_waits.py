@@ -1,4 +1,4 @@
-"""Calls that wait for a shared budget: admitted when there is room, and ended at the deadline; and its notices."""
+"""Admits calls that wait for a shared budget, or ends them at their deadline; and logs the notices."""
 
 from __future__ import annotations
 
@@ -39,12 +39,14 @@ Failure = tuple[UUID, UUID, Exception]
 
 
 class NotAdmitted(DurableAgentsError):
-    """A waiting call can't be admitted, for a reason that the database names."""
+    """A waiting call can't be admitted, for a reason that the database gives."""
 
 
 def admit_waiting(excluding: list[UUID], until: float) -> list[Failure]:
-    """Start due periods, log notices, and admit waiting calls as far as there is room: after a higher limit, a new
-    period or released reservations. Skips the waits `besides`. Returns failed waits."""
+    """Start due periods, log notices, and admit waiting calls as far as there is room.
+
+    Room comes from a higher limit, a new period or released reservations. Skips the waits in `excluding`. Returns the
+    waits that failed."""
     failures: list[Failure] = []
     for budget_id in _begin():
         try:
@@ -61,7 +63,7 @@ def admit_waiting(excluding: list[UUID], until: float) -> list[Failure]:
 
 
 def _begin() -> list[int]:
-    """Start due periods, log notices, and return the budgets that calls wait for; one query if nothing is due."""
+    """Start due periods, log notices, and return the budgets for which calls wait. One query if nothing is due."""
     with connection.cursor() as cursor:
         cursor.execute(_DUE)
         rows = cursor.fetchall()
@@ -76,7 +78,7 @@ def _begin() -> list[int]:
 
 
 def _admit(budget_id: int, excluding: Sequence[UUID]) -> list[tuple[UUID, UUID, str | None]]:
-    """Admit a batch of waiting calls; return each wait, its run, and its problem, if any."""
+    """Admit a batch of waiting calls; return each wait with its run and its problem, if any."""
     with connection.cursor() as cursor:
         cursor.execute(_OPEN, [_LOCK, budget_id, list(excluding), BATCH])
         rows = [row for row in cursor.fetchall() if row[0] is not None]
@@ -100,7 +102,7 @@ def _log_notice(budget_id: int) -> None:
 
 
 def give_up(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
-    """End a run that got no room before the deadline of its wait."""
+    """End a run whose call was not admitted before the deadline of its wait."""
     reason = f"the shared budget {wait.detail.get('name')} had no room for it before the deadline"
     payload = {"justification": reason, "resource": str(wait.detail.get("resource"))}
     end_unserved(head, run, wait, now, by, payload=payload)

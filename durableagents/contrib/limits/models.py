@@ -1,4 +1,4 @@
-"""Limits of calls, with the calls in progress and the workers that wait; and shared budgets with their use."""
+"""Limits with their calls in progress and waiting workers, and shared budgets with their use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from ledger.models import append_only
 
 
 class Limit(models.Model):
-    """Rule and state of one key, such as `tool:charge`. sql/limits.sql changes it under the lock of its row."""
+    """The rule and state of one key, such as `tool:charge`.
+
+    Functions in sql/limits.sql change it while they hold its row lock."""
 
     class Breaker(models.TextChoices):
         CLOSED = "closed"
@@ -20,12 +22,12 @@ class Limit(models.Model):
     given_at = models.DateTimeField(null=True)
     declared = models.JSONField(null=True, help_text="Rule of the installation's settings.")
     of_tool = models.JSONField(null=True, help_text="Rule in the tool's own code.")
-    # The bucket.
+    # State of the token bucket.
     tokens = models.FloatField(default=0.0, db_default=0.0)
     filled_at = models.DateTimeField(null=True)
     held_until = models.DateTimeField(null=True, help_text="Time until which the upstream system asked for a pause.")
     parked_until = models.DateTimeField(null=True, help_text="Time when the last parked call is due.")
-    # The circuit breaker.
+    # State of the circuit breaker.
     breaker = models.TextField(choices=Breaker.choices, default=Breaker.CLOSED, db_default=Breaker.CLOSED)
     is_by_hand = models.BooleanField(default=False, db_default=False)
     opened_at = models.DateTimeField(null=True)
@@ -50,7 +52,7 @@ class Limit(models.Model):
 
 
 class Permit(models.Model):
-    """A try in progress under a key with limited concurrency, or the test call of an open breaker."""
+    """A call in progress under a key with limited concurrency, or the trial call of an open circuit breaker."""
 
     pk = models.CompositePrimaryKey("id", "key")
     id = models.UUIDField()
@@ -68,7 +70,7 @@ class Permit(models.Model):
 
 
 class LimitLine(models.Model):
-    """A worker with calls that wait in place for a permit of a key."""
+    """A worker whose calls wait in the queue for a permit of a key."""
 
     pk = models.CompositePrimaryKey("key", "worker")
     key = models.TextField()
@@ -82,7 +84,9 @@ class LimitLine(models.Model):
 
 
 class SharedBudget(models.Model):
-    """A budget per period for all calls in a scope. Only name and limit change; switching off is final."""
+    """A budget per period for all calls in a scope.
+
+    Only its name and limit can change, and it can't be switched on again."""
 
     class Scope(models.TextChoices):
         ALL = "all"
@@ -132,8 +136,10 @@ class SharedBudget(models.Model):
 
 
 class BudgetMeter(models.Model):
-    """The use of a shared budget in the current period. Each call locks this row, so it is narrow and has no index but
-    its key. If `ends_at` has passed, nothing has begun since."""
+    """The use of a shared budget in the current period.
+
+    Each call locks this row, so the row is narrow and only its key is indexed. If `ends_at` has passed, no call has
+    begun since."""
 
     budget = models.OneToOneField(
         SharedBudget, on_delete=models.PROTECT, primary_key=True, related_name="meter", db_column="pool_id"
@@ -184,7 +190,9 @@ class BudgetPeriod(models.Model):
 
 
 class BudgetCharge(models.Model):
-    """Amount that one call took from a shared budget, in the period of its start. `used` is null while unknown."""
+    """The amount that one call took from a shared budget, in the period in which the call began.
+
+    `used` is null while unknown."""
 
     pk = models.CompositePrimaryKey("run_id", "slot", "attempt", "n", "budget_id")
     run_id = models.UUIDField()
@@ -203,7 +211,7 @@ class BudgetCharge(models.Model):
 
 
 class BudgetNotice(models.Model):
-    """A notice, once per period: four fifths of a shared budget are used, or calls wait."""
+    """A notice, sent once per period: 80 percent of a shared budget is used, or calls wait for it."""
 
     class Kind(models.TextChoices):
         WARNING = "warning"

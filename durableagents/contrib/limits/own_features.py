@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from durableagents.contrib.limits import budget_queries, budget_waits
-from durableagents.contrib.limits import services as services  # its acts can need two people
+from durableagents.contrib.limits import services as services  # importing it registers acts that can need two people
 from durableagents.contrib.limits.budget_verify import Charges, check_shared_budgets
 from durableagents.contrib.limits.metrics import read_metrics
 from durableagents.contrib.limits.permits import WorkerLimits

@@ -1,5 +1,7 @@
-"""The permits of a worker: requested from the database for one try at a time, and given back.
-Of calls that wait under the same keys only the first asks. Keys without a limit cost nothing: rules are cached."""
+"""The permits of one worker.
+
+A permit is requested from the database for one attempt of a call, and given back after it. Of the calls that wait under
+the same keys, only the first sends requests. Keys without a limit cost nothing, because rules are cached."""
 
 from __future__ import annotations
 
@@ -31,11 +33,13 @@ log = logging.getLogger("durableagents.limits")
 
 NOTIFICATION_PREFIX = "limit:"
 REFRESH_SECONDS = 1.0
-# Successes are reported in batches, as long as nothing fails anywhere.
+# Successes are reported in batches, and less often while no key has failures.
 REPORT_SECONDS, WATCHFUL_REPORT_SECONDS = 5.0, 0.5
-# Each earlier refusal of a call counts as a wait of this length, so that it goes before new calls.
+# A call that was refused before is queued as if it had waited this long for each refusal, so that it precedes new
+# calls.
 REFUSAL_SECONDS = 60.0
-# All keys with rules or in trouble, with `runs_limit_rule` of all at once: each worker reads them every second.
+# Reads all keys with rules or failures in one statement, since each worker does so every second. It must agree with
+# `runs_limit_rule`.
 READ_RULES = """
     WITH pattern AS MATERIALIZED (
         SELECT left(key, -1) AS stem, coalesce(given, declared) AS rule FROM runs_limit
@@ -50,7 +54,7 @@ READ_RULES = """
     WHERE coalesce(l.given, l.declared, l.of_tool) IS NOT NULL OR l.breaker = 'open' OR l.held_until > clock_timestamp()
        OR l.failed + l.failed_before > 0"""
 _DECLARE = "SELECT runs_declare_limits(%s::jsonb, %s::jsonb)"
-# Rules set by people, with the proof that the application wrote them. Read when they have changed.
+# The rules that people set, with the proofs that the application wrote them. Read again only after a change.
 _READ_PROOFS = f"""
     SELECT t.key, t.given, {LIMIT.proof_sql("t")}::text FROM runs_limit t WHERE t.given IS NOT NULL
     UNION ALL SELECT g.proof -> 0 ->> 1, NULL, g.proof::text FROM ({LIMIT.gone_sql()}) g"""
@@ -77,7 +81,7 @@ class KeyState:
 
 @dataclass(slots=True)
 class _Count:
-    """Results of a key's tries that were not reported yet."""
+    """Results of a key's calls that are not reported yet."""
 
     ok: int = 0
     failed: int = 0
@@ -90,7 +94,9 @@ class _Count:
 
 
 class _Queue:
-    """Calls of this process that wait under the same keys: the first asks, the others wait for their turn."""
+    """The calls of this process that wait under the same keys.
+
+    The first sends requests; the others wait for their turn."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[int, int, asyncio.Future[None]]] = []
@@ -108,12 +114,12 @@ class _Queue:
             await mine
         except BaseException:
             if mine.done() and not mine.cancelled():
-                self.leave()  # it was just let in
+                self.leave()  # its turn came while it was being cancelled
             mine.cancel()
             raise
 
     def leave(self) -> None:
-        """Let the next waiter ask."""
+        """Give the turn to the next waiting call."""
         self._is_busy = False
         while self.waiting:
             *_, following = heapq.heappop(self.waiting)
@@ -124,17 +130,17 @@ class _Queue:
 
 
 class WorkerLimits(Limits):
-    """The limits that one worker observes."""
+    """The limits that one worker enforces."""
 
     def __init__(self, worker: UUID) -> None:
         self.worker = worker
         self._pool: Pool | None = None
         self._known: dict[str, KeyState] = {}
-        self._tools: dict[str, Any] = {}  # the rules of tools, settings, and people
+        self._tools: dict[str, Any] = {}  # the merged rules of tools, settings and people
         self._installed: dict[str, Any] = {}
         self._given: dict[str, Any] = {}
         self._given_rows: list[Any] | None = None
-        self.changed_outside: set[str] = set()  # keys whose rule was written without the installation's key
+        self.changed_outside: set[str] = set()  # keys whose rule was changed without the installation's key
         self._read_at, self._declared = float("-inf"), ""
         self._queues: dict[tuple[str, ...], _Queue] = {}
         self._back: list[str] = []
@@ -142,12 +148,14 @@ class WorkerLimits(Limits):
         self._probes: list[tuple[str, str, TryResult]] = []
         self._wake = asyncio.Event()
         self._reported_at = time.monotonic()
-        self._is_watching = False  # something fails somewhere: breakers then need successes too
+        # Some key has failures. Successes then also have to be reported soon, because they decide whether breakers
+        # open.
+        self._is_watching = False
 
     # --- known rules --------------------------------------------------------------------------------------------------
 
     async def refresh(self, link: psycopg.AsyncConnection[Any]) -> None:
-        """Declare new rules of settings and tools; read the current ones."""
+        """Store new rules from settings and tools, and read the current ones."""
         if time.monotonic() - self._read_at < REFRESH_SECONDS:
             return
         tools = {
@@ -187,7 +195,9 @@ class WorkerLimits(Limits):
         self._given_rows = None if self.changed_outside else rows
 
     def rule_of(self, key: str) -> dict[str, Any]:
-        """Return the rule in force for a key, like `runs_limit_rule`, from what the application itself wrote."""
+        """Return the rule in force for a key, as `runs_limit_rule` does.
+
+        It uses only rules that the application wrote."""
         stated = self._installed | self._given
         patterns = [each for each in stated if each.endswith("*") and each != key and key.startswith(each[:-1])]
         longest = stated[max(patterns, key=len)] if patterns else {}
@@ -195,11 +205,13 @@ class WorkerLimits(Limits):
 
     @property
     def blocks_claims(self) -> bool:
-        """Return whether a limit of an agent or a tag was changed outside the application."""
+        """Return whether the limit of any agent or tag was changed outside the application."""
         return any(key.startswith(("agent:", "tag:")) for key in self.changed_outside)
 
     def _untrusted(self, keys: tuple[str, ...]) -> str:
-        """Return the first of these keys whose rule, or a pattern's over it, was changed outside the application."""
+        """Return the first of these keys whose rule was changed outside the application; empty if none.
+
+        The rules of matching patterns count too."""
         changed = self.changed_outside
         patterns = tuple(each[:-1] for each in changed if each.endswith("*"))
         return next((key for key in keys if key in changed or (patterns and key.startswith(patterns))), "")
@@ -211,7 +223,9 @@ class WorkerLimits(Limits):
         return self.state_of(key) is not None or bool(self._untrusted((key,)))
 
     def needs_permit(self, keys: tuple[str, ...]) -> bool:
-        """Return whether a call under these keys needs a permit, also because SQL took the limit away."""
+        """Return whether a call under these keys needs a permit.
+
+        It also does if its limit was removed outside the application."""
         is_limited = any((known := self.state_of(key)) is not None and known.needs_permit for key in keys)
         return is_limited or bool(self._untrusted(keys))
 
@@ -246,7 +260,9 @@ class WorkerLimits(Limits):
     async def _first(
         self, keys: tuple[str, ...], request: PermitRequest, queue: _Queue, began: float
     ) -> Permit | Refused:
-        """Ask until a permit or a final refusal; between requests, wait as the database says or for a notification."""
+        """Send requests until one is granted or finally refused.
+
+        Between requests, wait for the time the database gives or a notification."""
         permit_id = str(uuid4())
         while True:
             queue.wake.clear()
@@ -270,7 +286,7 @@ class WorkerLimits(Limits):
         *,
         patience: float,
     ) -> Permit | Refused:
-        """Send one request, repeated with the same id on connection errors."""
+        """Send one request. After a connection error it is repeated with the same id."""
         assert self._pool is not None
         again = Patience(first_seconds=0.05, last_seconds=1.0)
         while True:
@@ -298,14 +314,14 @@ class WorkerLimits(Limits):
                 log.warning("run %s: a permit can't be asked for (%s); trying again", request.run_id, first_line(error))
                 await asyncio.sleep(again.seconds())
             except BaseException:
-                self._give(permit_id)  # nobody is here to take it, if it was granted
+                self._give(permit_id)  # the request may have been granted, and nobody waits for it any more
                 raise
         assert row is not None
         is_granted, is_held, key, why, seconds, probed = row
         return Permit(permit_id, keys, is_held, tuple(probed)) if is_granted else Refused(key, why, seconds)
 
     def hear(self, notification: str | None) -> None:
-        """Wake waiters after a notification."""
+        """Wake the waiting calls after a notification."""
         if notification is None or notification == f"{NOTIFICATION_PREFIX}{self.worker}":
             for queue in self._queues.values():
                 queue.wake.set()
@@ -329,7 +345,7 @@ class WorkerLimits(Limits):
         for key in keys:
             known = self.state_of(key)
             is_ruled = known is not None and known.rule != Rule()
-            # A tool's Retry-After may be about one call; a provider's is about a model.
+            # A Retry-After from a tool may be about one call only; one from a provider is about the model.
             held = result.retry_after if is_ruled or key.startswith("model:") else 0.0
             is_counted = result.served is not None and known is not None and known.rule.breaker is not None
             if key not in probed and (is_counted or held > 0):
@@ -340,7 +356,9 @@ class WorkerLimits(Limits):
                     self._wake.set()
 
     async def serve(self, pool: Pool) -> None:
-        """Give back and report in the background, forever, keeping what the database refuses for now."""
+        """Give back permits and report results in the background, forever.
+
+        What the database refuses is kept and sent again."""
         self._pool = pool
         again = Patience(first_seconds=0.05, last_seconds=1.0)
         while True:
@@ -390,7 +408,7 @@ class WorkerLimits(Limits):
         values = [key, int(count.ok), int(count.failed), count.error, count.held, probe, served, rule]
         row = await (await link.execute(_REPORT, values)).fetchone()
         known = self._known.get(key)
-        if known is None:  # a pattern's rule counts for it too
+        if known is None:  # the key is covered by a pattern's rule
             like = self.state_of(key)
             known = self._known[key] = KeyState() if like is None else KeyState(like.rule)
         was_open, known.is_open = known.is_open, row[0] == "open"
@@ -402,7 +420,7 @@ class WorkerLimits(Limits):
 
 
 async def update_lanes(link: psycopg.AsyncConnection[Any]) -> None:
-    """Update the lanes of active runs to the current limits of tags."""
+    """Update the lanes of active runs after the limits of tags have changed."""
     while True:
         row = await (await link.execute("SELECT runs_line_up(500)")).fetchone()
         if row is None or row[0] < 500:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from durableagents.contrib.limits.models import Limit
 from ledger.protected import protect
 
-# Most keys have a row that only counts calls; codes protect what people set.
+# Most rows only count calls. The codes protect the columns that people set.
 _SET_BY_PEOPLE = {"key", "given", "given_by", "given_at"}
 LIMIT = protect(
     Limit,

@@ -1,4 +1,4 @@
-"""Limits with their rule, their use and the runs that wait: one row each, for the API and the page."""
+"""Limits with their rule, their use and the runs that wait, one row each, for the API and the page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ledger.web.seeing.viewers import viewer
 from ledger.web.shapes import Shape
 from runs.engine.limits import Rule
 
-MAX_NAMED_RUNS = 5  # waiting runs named per limit
+MAX_NAMED_RUNS = 5  # waiting runs listed per limit
 _PROOF = LIMIT.proof_sql("l")
 _FIELDS = f"""{_PROOF}::text AS proof, l.key, runs_limit_rule(l.key) AS rule, l.given, l.declared, l.of_tool,
     l.given_by, l.given_at AS set_at, l.breaker, l.is_by_hand, l.opened_at, l.rest_until,
@@ -37,8 +37,8 @@ _FIELDS = f"""{_PROOF}::text AS proof, l.key, runs_limit_rule(l.key) AS rule, l.
              (SELECT count(*) FROM runs_run r WHERE r.owner IS NOT NULL AND r.lane <> '' AND (
                  'tag:' || r.lane = l.key
                  OR right(l.key, 1) = '*' AND starts_with('tag:' || r.lane, left(l.key, -1)))) END AS driven"""
-# Keys without a limit or history are left out, unless the limit was removed outside the application. A tag's limit is
-# shown to viewers with that tag.
+# Keys without a limit or history are left out, unless their limit was removed outside the application. A tag's limit is
+# only shown to viewers with that tag, or with access to all runs.
 _LIST = f"""SELECT {_FIELDS} FROM runs_limit l WHERE l.key > %s
     AND (%s OR NOT starts_with(l.key, 'tag:') OR l.key = ANY(%s)) AND (
         l.breaker = 'open' OR l.last_error <> '' OR l.held_until > clock_timestamp()
@@ -49,7 +49,7 @@ _ONE = f"SELECT {_FIELDS} FROM runs_limit l WHERE l.key = %s"
 
 
 class RuleRow(Shape):
-    """Limits for a key; null: unlimited."""
+    """The limits of a key; null means unlimited."""
 
     per_minute: int | None = Field(description="Calls per minute.")
     burst: int | None = Field(description="Calls that may be made at once before `per_minute` applies.")
@@ -101,13 +101,13 @@ class LimitRow(Shape):
 
 
 def list_limits(*, limit: int, after: str = "") -> list[LimitRow]:
-    """Return the known keys after one, by name."""
+    """List the known keys in order of name, after a given one."""
     who = viewer()
     return _read(_LIST, [MAX_NAMED_RUNS, after, who.sees_all, [f"tag:{tag}" for tag in sorted(who.tags)], limit])
 
 
 def get_limit(key: str) -> LimitRow:
-    """Return one key. Raises NotFound."""
+    """Return one key's row. Raises NotFound."""
     for row in _read(_ONE, [MAX_NAMED_RUNS, key]):
         return row
     raise NotFound("limit", key)
@@ -121,7 +121,7 @@ def _read(statement: str, values: list[Any]) -> list[LimitRow]:
     return rows if viewer().sees_all else [row.model_copy(update=_OF_OTHERS) for row in rows]
 
 
-# What would reveal runs of others.
+# Values shown to viewers without access to all runs, since the real ones would reveal other people's runs.
 _OF_OTHERS: dict[str, Any] = {
     **dict.fromkeys(("served", "failed", "under_way", "driven", "waiting", "last_error_at")),
     "runs": [],
@@ -148,5 +148,5 @@ def _row(found: dict[str, Any]) -> LimitRow:
 
 
 def _plain(stored: Any) -> Any:
-    """Return JSON that a raw cursor of Django's gives as text."""
+    """Parse JSON, which Django's raw cursors return as text."""
     return json.loads(stored) if isinstance(stored, str) else stored

@@ -1,4 +1,6 @@
-"""Set limits and breakers at runtime, each with an act record. Workers follow within a second."""
+"""Sets limits and circuit breakers at runtime, each change with an act record.
+
+Workers apply a change within a second."""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ class KeyBody(SteerBody):
 
 
 class LimitBody(KeyBody):
-    """The complete limits for a key. A value that is null or missing means unlimited."""
+    """The complete limits of a key. A value that is null or missing means unlimited."""
 
     per_minute: Annotated[int, Field(ge=1, le=MAX_VALUES["per_minute"])] | None = Field(
         default=None, description="Calls per minute."
@@ -57,20 +59,22 @@ class LimitBody(KeyBody):
         return Rule(self.per_minute, self.burst, self.at_once, self.breaker, self.rest, self.weight)
 
 
-LANES_BATCH = 500  # runs at a time
+LANES_BATCH = 500  # runs updated at a time
 KINDS_WITH_BREAKER = ("tool", "model", "provider")
 
 
 class LimitUnchanged(DurableAgentsError):
-    """The limit is in that state already."""
+    """The limit or circuit breaker is already in that state."""
 
     status, code, title = 409, "illegal-state", "The state does not allow this"
 
 
 @two_person("limits", needs=OPERATOR)
 def set_limit(key: str, rule: Rule, *, by: Actor, justification: str) -> Limit:
-    """Set the complete rule of a key: it replaces the rules of settings and tools, also where it limits nothing.
-    Raises InvalidInput, JustificationRequired."""
+    """Set the complete rule of a key.
+
+    It replaces the rules of settings and tools, including those limits that it leaves empty. Raises InvalidInput,
+    JustificationRequired."""
     why = justified("limit", justification)
     try:
         check(key, rule)
@@ -88,6 +92,7 @@ def set_limit(key: str, rule: Rule, *, by: Actor, justification: str) -> Limit:
 @two_person("limits", needs=OPERATOR)
 def reset_limit(key: str, *, by: Actor, justification: str) -> Limit:
     """Remove the rule that was set at runtime, so that those of settings and tools apply again.
+
     Raises LimitUnchanged, JustificationRequired, NotFound."""
     why = justified("reset", justification)
     with transaction.atomic():
@@ -103,6 +108,7 @@ def reset_limit(key: str, *, by: Actor, justification: str) -> Limit:
 @transaction.atomic
 def open_breaker(key: str, *, by: Actor, justification: str) -> Limit:
     """Block all calls under a key until a person closes its breaker.
+
     Raises InvalidInput, LimitUnchanged, JustificationRequired."""
     why = justified("open", justification)
     if key.partition(":")[0] not in KINDS_WITH_BREAKER or key.endswith("*") or not key.partition(":")[2]:
@@ -119,7 +125,8 @@ def open_breaker(key: str, *, by: Actor, justification: str) -> Limit:
 
 @transaction.atomic
 def close_breaker(key: str, *, by: Actor, justification: str) -> Limit:
-    """Allow calls again; on further failures the breaker opens by itself.
+    """Close the breaker, so that calls are allowed again; further failures open it again.
+
     Raises LimitUnchanged, JustificationRequired, NotFound."""
     why = justified("close", justification)
     limit = _lock_known(key)
@@ -150,12 +157,12 @@ def _snapshot(limit: Limit) -> dict[str, Any]:
 
 
 def _rule_of(limit: Limit) -> dict[str, Any]:
-    """Return the rule set by a person. The breaker is left out, because it also moves by itself."""
+    """Return the rule that a person set, without the circuit breaker, which also opens by itself."""
     return {"given": limit.given}
 
 
 def _record_rule(action: str, limit: Limit, *, by: Actor, before: dict[str, Any], why: str) -> None:
-    """Record the change, and update the lanes of runs once it is in force, not while it is only proposed."""
+    """Record the change, and update the lanes of runs after commit. A change that is only proposed updates none."""
     acted(action, by=by, subject=f"limit {limit.key}", justification=why, before=before, after=_rule_of(limit))
     transaction.on_commit(lambda: _update_lanes(limit.key))
 

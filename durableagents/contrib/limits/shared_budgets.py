@@ -1,5 +1,7 @@
-"""Create, change and switch off shared budgets, each with an act record.
-Only name and limit change, so that charges stay valid. The row of the meter is the lock of both rows."""
+"""Creates, changes and switches off shared budgets, each with an act record.
+
+Only name and limit can change, so that charges stay valid. Locking the row of the meter also locks that of its
+budget."""
 
 from __future__ import annotations
 
@@ -26,9 +28,9 @@ from runs.engine.errors import UnknownAgent, UnknownVersion
 from runs.models import Wait
 from runs.services.bodies import SteerBody
 
-MAX_BUDGETS = 200  # active ones
+MAX_BUDGETS = 200  # counts budgets that are not switched off
 _DOLLARS = "usd"
-# The words of acts and records stay "pool": old records have them too.
+# Acts and records keep the name "pool", since old records contain it.
 _CREATE, _CHANGE, _OFF = "pool", "pool_change", "pool_off"
 _WARN = "SELECT runs_pool_notice(m, 'warning') FROM runs_poolmeter m WHERE m.pool_id = %s"
 
@@ -41,7 +43,7 @@ Name = Annotated[str, Field(min_length=1, max_length=100)]
 
 
 class SharedBudgetBody(SteerBody):
-    """A budget shared by all calls in a scope, per period. `whose` names the tag, agent, person or provider."""
+    """A budget per period, shared by all calls in a scope. `whose` names the tag, agent, person or provider."""
 
     name: Name = Field(description="Name of the shared budget.")
     scope: Literal["all", "tag", "agent", "person", "provider"] = Field(description="Calls that it covers.")
@@ -59,8 +61,9 @@ class SharedBudgetBody(SteerBody):
 
 
 class SharedBudgetChangeBody(SteerBody):
-    """Fields to change. With `if_limit` (the limit as last read), nothing is changed if the limit is a different one
-    now."""
+    """The fields to change.
+
+    With `if_limit` (the limit as last read), nothing is changed if the limit differs by now."""
 
     name: Name | None = Field(default=None, description="New name.")
     limit: Limit | None = Field(default=None, description="New limit.")
@@ -74,13 +77,13 @@ class LimitHasChanged(DurableAgentsError):
 
 
 class SharedBudgetIsOff(DurableAgentsError):
-    """The shared budget was switched off permanently."""
+    """The shared budget was switched off, which is final."""
 
     status, code, title = 409, "illegal-state", "The shared budget is switched off"
 
 
 def find(budget_id: int) -> SharedBudget:
-    """Return a shared budget, also one that is off. Raises NotFound."""
+    """Return a shared budget, even one that is switched off. Raises NotFound."""
     found = SharedBudget.objects.filter(pk=budget_id).first()
     if found is None:
         raise NotFound("shared budget", budget_id)
@@ -90,7 +93,8 @@ def find(budget_id: int) -> SharedBudget:
 @two_person("limits", needs=OPERATOR, moving=frozenset({NUMBER, "made_at"}))
 @transaction.atomic
 def create(body: SharedBudgetBody, *, by: Actor) -> SharedBudget:
-    """Create a shared budget that counts calls begun from now on.
+    """Create a shared budget, which counts calls that begin from now on.
+
     Raises InvalidInput by field, Forbidden, JustificationRequired."""
     why = _check_may(_CREATE, by, body.justification)
     errors = [*_wrong_text("name", body.name), *_wrong_scope(body), *_wrong_zone(body.zone)]
@@ -131,7 +135,10 @@ def create(body: SharedBudgetBody, *, by: Actor) -> SharedBudget:
 @two_person("limits", needs=OPERATOR)
 @transaction.atomic
 def change(budget_id: int, body: SharedBudgetChangeBody, *, by: Actor) -> SharedBudget:
-    """Rename a shared budget or set its limit, even below its use. Waiting calls are admitted as far as there is room.
+    """Rename a shared budget or set its limit, which may be below its use.
+
+    Waiting calls are admitted as far as there is room.
+
     Raises InvalidInput, LimitHasChanged, SharedBudgetIsOff, NotFound, Forbidden, JustificationRequired."""
     why = _check_may(_CHANGE, by, body.justification)
     budget, meter = _lock(budget_id)
@@ -159,7 +166,8 @@ def change(budget_id: int, body: SharedBudgetChangeBody, *, by: Actor) -> Shared
         meter.warned_at = database_now()
     meter.save(update_fields=["most", "gate_at", "warned_at"])
     if is_to_warn:
-        with connection.cursor() as cursor:  # once in a period, as for a call that reaches the threshold
+        # The notice is given once per period, as when a call reaches the threshold.
+        with connection.cursor() as cursor:
             cursor.execute(_WARN, [budget.pk])
     return _record(_CHANGE, budget, by=by, before=before, why=why)
 
@@ -167,8 +175,9 @@ def change(budget_id: int, body: SharedBudgetChangeBody, *, by: Actor) -> Shared
 @two_person("limits", needs=OPERATOR, moving=frozenset({"off_at"}))
 @transaction.atomic
 def switch_off(budget_id: int, *, by: Actor, justification: str) -> SharedBudget:
-    """Switch a shared budget off permanently: calls in progress are still settled, and waiting calls are admitted.
-    Raises as `change` does."""
+    """Switch a shared budget off permanently. Calls in progress are still settled, and waiting calls are admitted.
+
+    Raises what `change` raises."""
     why = _check_may(_OFF, by, justification)
     budget, meter = _lock(budget_id)
     before = snapshot(budget, meter)
@@ -180,12 +189,12 @@ def switch_off(budget_id: int, *, by: Actor, justification: str) -> SharedBudget
 
 
 def amount_for_people(resource: str, amount: int) -> str | int:
-    """Return an amount as people write it: dollars as text, anything else as a number."""
+    """Return an amount for display: dollars as text, anything else as a number."""
     return usd_of(amount) if resource == SharedBudget.Resource.USD else amount
 
 
 def snapshot(budget: SharedBudget, meter: BudgetMeter) -> dict[str, Any]:
-    """Return the state that acts record."""
+    """Return the shared budget's state for act records."""
     fields = {name: getattr(budget, name) for name in ("name", "scope", "of", "resource", "period", "zone")}
     return fields | {
         "most": meter.most,
@@ -195,7 +204,7 @@ def snapshot(budget: SharedBudget, meter: BudgetMeter) -> dict[str, Any]:
 
 
 def subject_of(budget: SharedBudget) -> str:
-    """Return the subject of its acts."""
+    """Return the subject of the shared budget's act records."""
     return f"pool {budget.pk}"
 
 
@@ -213,7 +222,7 @@ def _check_may(action: str, by: Actor, justification: str) -> str:
 
 
 def _lock(budget_id: int) -> tuple[SharedBudget, BudgetMeter]:
-    """Lock and return both rows, with the meter in the current period. Raises NotFound, SharedBudgetIsOff."""
+    """Lock and return the budget and its meter, advanced to the current period. Raises NotFound, SharedBudgetIsOff."""
     if BudgetMeter.objects.select_for_update().filter(pk=budget_id).first() is None:
         raise NotFound("shared budget", budget_id)
     budget = SharedBudget.objects.get(pk=budget_id)
@@ -225,7 +234,7 @@ def _lock(budget_id: int) -> tuple[SharedBudget, BudgetMeter]:
 
 
 def _gate(budget: SharedBudget, meter: BudgetMeter) -> Any:
-    """Return since when calls wait, so that the next sweep admits them, or None if none wait."""
+    """Return the time from which the next sweep admits waiting calls: now if calls wait, otherwise unchanged."""
     waits = Wait.objects.filter(kind=Wait.Kind.POOL, resolved_at__isnull=True, detail__pool=budget.pk)
     return (meter.gate_at or database_now()) if waits.exists() else meter.gate_at
 
@@ -240,7 +249,7 @@ def _store(budget: SharedBudget, *changed: str) -> None:
 
 
 def _check_alone(budget: SharedBudget) -> None:
-    """Raise InvalidInput if another shared budget has its name or counts the same."""
+    """Raise InvalidInput if another shared budget has the same name, or the same scope, resource and period."""
     others = SharedBudget.objects.filter(off_at__isnull=True).exclude(pk=budget.pk)
     if others.filter(name=budget.name).exists():
         errors = [{"field": "name", "problem": "is taken by another shared budget", "fix": "give another name"}]
@@ -271,7 +280,7 @@ def _wrong_text(field: str, text: str) -> list[dict[str, str]]:
 
 
 def _wrong_zone(zone: str) -> list[dict[str, str]]:
-    """Check that both this process and the database know the time zone."""
+    """Return the error if this process or the database doesn't know the time zone."""
     fix = "such as UTC or Europe/Berlin"
     if zone not in zones():
         return [{"field": "zone", "problem": f"{zone[:60]!r} is not a time zone", "fix": fix}]
@@ -323,5 +332,5 @@ def _account(name: str) -> int | None:
 
 
 def _scope_key(body: SharedBudgetBody) -> str:
-    """Return the scope's key: a person's account id, because user names can change."""
+    """Return the key of the scope. For a person it is the account id, because user names can change."""
     return str(_account(body.whose)) if body.scope == SharedBudget.Scope.PERSON else body.whose

@@ -17,7 +17,7 @@ _HELD = {
 
 
 def limit_reason(facts: RunFacts) -> FeatureReason | None:
-    """Return the limit or circuit breaker for which a run waits; None if it waits for neither."""
+    """Return a limit or circuit breaker as the reason for a run's status; None if the run waits for neither."""
     wait, limit = facts.wait, detail_text(facts.wait, "limit")
     if wait is None or not limit or own_reason(facts) != "timer":
         return None

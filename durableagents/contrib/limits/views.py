@@ -33,7 +33,7 @@ class LimitsPage(FormPage):
     allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR, AUDITOR, INTEGRATOR})
 
     def tell(self, request: HttpRequest, refused: Refused | None = None) -> HttpResponse:
-        """Show the page, with a refused form."""
+        """Show the page, with the errors of a refused form."""
         after = request.GET.get("after", "")
         found = list_limits(limit=PAGE_SIZE + 1, after=after)
         typed = refused.typed if refused else {}
@@ -58,7 +58,7 @@ class LimitAct(Act, LimitsPage):
     body, reads = LimitBody, dict.fromkeys(FIELDS, whole)
 
     def perform(self, form: Sent, by: Actor, **address: Any) -> Any:
-        """Call the service. There is one form: all acts but `set_limit` ignore its other fields."""
+        """Call the service. All acts share one form, so those other than `set_limit` ignore its other fields."""
         body = form.read(LimitBody, **self.reads)
         return self.service(body.key, by=by, justification=body.justification)
 

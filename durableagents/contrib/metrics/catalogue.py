@@ -10,19 +10,19 @@ from prometheus_client.core import Metric
 from prometheus_client.utils import floatToGoString
 
 PREFIX = "durableagents_"
-# Upper bounds of histograms, in seconds; a last bucket takes the rest.
+# Upper bounds of the buckets of histograms, in seconds. A last bucket takes all longer times.
 COMMITS = (0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 RECOVERIES = (1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0)
 LONG = (0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 43200.0, 86400.0, 259200.0, 604800.0)
 
-# Values of a metric's labels, and the part of a histogram: the bucket's number, or SUM.
+# Label values of a metric. The part of a histogram is the number of a bucket, or SUM.
 Labels = tuple[str, ...]
 SUM = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One metric. `name` is written without the prefix; a counter's samples end in `_total`."""
+    """One metric. `name` is written without the prefix; the samples of a counter end in `_total`."""
 
     name: str
     type: Literal["counter", "gauge", "histogram"]
@@ -35,7 +35,7 @@ class Family:
         return f"{PREFIX}{self.name}" + ("_total" if self.type == "counter" else "")
 
     def metric(self, values: Mapping[Labels, Mapping[int, float]]) -> Metric:
-        """Return the metric with these values. A metric without labels is 0 if it has none."""
+        """Return the metric with these values. A metric without labels gets the value 0 if none is stored."""
         found = Metric(f"{PREFIX}{self.name}", self.help, self.type)
         if not values and not self.labels and self.type != "gauge":
             values = {(): {}}
@@ -114,8 +114,9 @@ FAMILIES: Mapping[str, Family] = {each.name: each for each in (*COUNTED, *CURREN
 
 
 def metrics_of(families: Sequence[Family], rows: Iterable[tuple[str, Sequence[str], int, float]]) -> Iterator[Metric]:
-    """Yield the metrics of these rows: name, values of labels, part, value. Unknown names (of a newer version of this
-    app that runs elsewhere) are left out."""
+    """Yield the metrics of these rows: name, label values, part, value.
+
+    Unknown names, written by a newer version of this app that runs elsewhere, are left out."""
     values: dict[str, dict[Labels, dict[int, float]]] = {}
     for name, labels, part, value in rows:
         values.setdefault(name, {}).setdefault(tuple(labels), {})[part] = value

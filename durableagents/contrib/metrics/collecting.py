@@ -1,7 +1,7 @@
-"""Count what has happened, and take stock of what there is: a periodic job, in one worker at a time.
+"""A periodic job that counts events and measures current figures, in one worker at a time.
 
-Facts are removed in the transaction that counts them, so a kill or a second worker changes nothing, and neither clocks
-nor the order of commits matter."""
+Facts are removed in the transaction that counts them, so the counts stay right if a worker is killed or a second one
+runs, whatever clocks and the order of commits do."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from runs.fleet.incidents import IncidentRow, described
 from runs.models import Incident, Run
 
 PERIOD_SECONDS = 10
-# What there is and what has ended are counted for at most these shares of the time.
+# Measuring current figures, and counting ended runs, take at most these shares of the time.
 STOCK_SHARE, ENDED_SHARE, ENDED_SECONDS = 0.05, 0.01, 15.0
-# A snapshot from the future is older than a step of the clock: it is replaced.
+# A snapshot from the future is replaced: its time was taken before the clock was set back.
 IS_DUE = f"""NOT EXISTS (
     SELECT FROM metrics_snapshot WHERE at < clock_timestamp() + interval '1 second'
     AND at > clock_timestamp() - make_interval(secs => greatest({PERIOD_SECONDS}, seconds / {STOCK_SHARE})))"""
 PASS_SECONDS = 20.0
 FACTS_BATCH, RECOVERIES_BATCH = 5000, 500
-_LOCK = 0x4D45545249435331  # "METRICS1"
+_LOCK = 0x4D45545249435331  # "METRICS1" in ASCII
 _ENDS = {"RunCompleted": "completed", "RunFailed": "failed", "RunCancelled": "cancelled"}
 
 _TAKE = """
@@ -45,7 +45,9 @@ _WITH_FIELDS = ["BudgetDebited", "ModelRouted", "ModelFailed"]
 
 
 def collect() -> None:
-    """Count all facts, for at most PASS_SECONDS, then take stock. Returns at once if another process is at it."""
+    """Count all facts, for at most PASS_SECONDS, then measure current figures.
+
+    Returns at once if another process is doing so."""
     until = time.monotonic() + PASS_SECONDS
     is_last = False
     while not is_last:
@@ -70,7 +72,7 @@ def _has_lock() -> bool:
 
 
 def _count_facts(increments: Increments) -> int:
-    """Count and remove the oldest facts; return how many."""
+    """Count and remove the oldest facts; return their number."""
     with connection.cursor() as cursor:
         cursor.execute(_TAKE, [[Fact.Kind.EVENT, Fact.Kind.WAIT, Fact.Kind.INCIDENT], FACTS_BATCH, _WITH_FIELDS])
         rows = cursor.fetchall()
@@ -88,7 +90,7 @@ def _count_facts(increments: Increments) -> int:
 
 
 def _count_event(increments: Increments, kind: str, agent: str, age: float | None, fields: Mapping[str, Any]) -> None:
-    """Count one event, by its kind and clear fields. `age`: of the run as it was written."""
+    """Count one event, by its kind and clear fields. `age` is that of the run when the event was written."""
     match kind:
         case "RunCreated":
             increments.add("runs_created", agent)
@@ -125,7 +127,9 @@ def _count_debit(increments: Increments, agent: str, debit: Mapping[str, Any]) -
 
 
 def _settle_recoveries(increments: Increments) -> None:
-    """Count what came of recoveries. In random order, so that runs that stand still don't keep others from it."""
+    """Count the outcomes of recoveries.
+
+    They are examined in random order, so that runs that make no progress don't keep others from being counted."""
     facts = list(Fact.objects.filter(kind=Fact.Kind.RECOVERING).order_by("?")[:RECOVERIES_BATCH])
     if not facts:
         return
@@ -146,7 +150,9 @@ def _settle_recoveries(increments: Increments) -> None:
 
 
 def _outcome(row: IncidentRow | None, rows: Mapping[tuple[UUID, int], IncidentRow], *, is_over: bool) -> str:
-    """Return what came of a recovery; empty if that is not known yet. `row` is None after retention removed the run."""
+    """Return the outcome of a recovery; empty if it is not known yet.
+
+    `row` is None once retention has removed the run."""
     if row is not None and row.is_stopped:
         return "stopped"
     if row is not None and row.stepped_at is not None:
@@ -158,8 +164,8 @@ def _outcome(row: IncidentRow | None, rows: Mapping[tuple[UUID, int], IncidentRo
 
 # --- effects and stock ------------------------------------------------------------------------------------------------
 
-# One reading of the ledger's numbers and of the transactions that are in progress. A number is given to a transaction
-# that has its id already, because it holds its run's head.
+# Reads the last entry number and the transactions in progress at the same moment. An entry gets its number after its
+# transaction has an id, because the transaction locks the run's head first.
 _PLACE = """
     SELECT (SELECT coalesce(max(id), 0) FROM ledger_ledgerentry), pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
            pg_snapshot_xmax(pg_current_snapshot())::text::bigint"""
@@ -168,7 +174,7 @@ _EFFECTS = """
 
 
 def _finish(increments: Increments) -> None:
-    """Count the effects that are complete, and store the current figures."""
+    """Count the effects of complete ledger entries, and store the current figures."""
     snapshot = Snapshot.objects.filter(pk=1).first() or Snapshot(pk=1)
     with connection.cursor() as cursor:
         cursor.execute(_PLACE)

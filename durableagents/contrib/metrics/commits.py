@@ -1,5 +1,6 @@
-"""Journal writes of this process: counted in memory by the event loop, added to the shared counters every few seconds.
-A killed process loses the last seconds of these; nothing else is counted this way."""
+"""Counts the journal writes of this process in memory, and adds them to the shared counters every few seconds.
+
+A killed process loses the last seconds of these counts. All other metrics are counted in the database."""
 
 from __future__ import annotations
 
@@ -12,12 +13,12 @@ from durableagents.contrib.metrics.counting import Increments
 from ledger.observers import WriteTimed
 from runs.journal.database_errors import is_transient
 
-# The database was away or told to try again, or it refused the statement.
+# A write that ended with one of these failed: no connection, a serialization failure, or a refused statement.
 UNAVAILABLE, REFUSED = "unavailable", "refused"
 
 
 class Commits:
-    """Totals since the process began; `flush` adds what is new."""
+    """Totals since the process began. `flush` adds the increase to the counters."""
 
     def __init__(self) -> None:
         self._buckets = [0] * (len(COMMITS) + 1)
@@ -34,7 +35,9 @@ class Commits:
             self._failures[UNAVAILABLE if is_transient(write.error) else REFUSED] += 1
 
     def flush(self) -> None:
-        """Add what is new to the counters; after an error it is added the next time. Raises DatabaseError."""
+        """Add the increase since the last flush to the counters; after an error it is added the next time.
+
+        Raises DatabaseError."""
         now: dict[tuple[str, str | int], float] = {
             **{("commit_seconds", n): float(count) for n, count in enumerate(list(self._buckets))},
             ("commit_seconds", SUM): self._seconds,

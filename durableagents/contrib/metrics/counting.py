@@ -1,4 +1,4 @@
-"""Totals: increments are gathered in memory and added to the counters' rows in one statement."""
+"""Gathers increments in memory, and adds them to the counter rows in one statement."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from django.db import connection
 
 from durableagents.contrib.metrics.catalogue import FAMILIES, SUM, Labels
 
-# Values of labels are names from code and settings. Beyond this many of one metric, new ones are counted as OTHER.
+# Label values are names from code and settings. Beyond this many of one metric, new ones are counted as OTHER.
 MAX_LABELS = 500
 OTHER = "other"
-# In the order of the key, so that concurrent writers can't deadlock.
+# Rows are updated in the order of their key, so that concurrent writers can't deadlock.
 _ADD = """
     INSERT INTO metrics_counter AS c (name, labels, part, value)
     SELECT name, labels, part, value FROM unnest(%s::text[], %s::text[], %s::smallint[], %s::float[])
@@ -22,26 +22,26 @@ _ADD = """
 
 
 class Increments:
-    """Increments that are not in the counters yet."""
+    """Increments that are not yet added to the counters."""
 
     def __init__(self) -> None:
         self._values: dict[tuple[str, Labels, int], float] = defaultdict(float)
 
     def add(self, name: str, *labels: str, by: float = 1.0) -> None:
-        """Count `by`."""
+        """Add `by` to a counter."""
         self._values[name, labels, 0] += by
 
     def observe(self, name: str, *labels: str, seconds: float) -> None:
-        """Count a value in its bucket."""
+        """Add a duration to its bucket of a histogram."""
         self._values[name, labels, bisect_left(FAMILIES[name].buckets, seconds)] += 1.0
         self._values[name, labels, SUM] += max(seconds, 0.0)
 
     def add_part(self, name: str, part: int, by: float) -> None:
-        """Add to a part of a histogram without labels."""
+        """Add to one part of a histogram without labels."""
         self._values[name, (), part] += by
 
     def store(self) -> None:
-        """Add all to the counters, in the caller's transaction. Raises DatabaseError."""
+        """Add all increments to the counters, in the caller's transaction. Raises DatabaseError."""
         rows: dict[tuple[str, str, int], float] = defaultdict(float)
         known: dict[str, set[str]] = {}
         for (name, labels, part), value in self._values.items():

@@ -1,4 +1,4 @@
-"""Counters, facts that are not counted yet, and the newest figures. No row holds content or names a person."""
+"""Counters, facts to count, and the newest figures. No row holds content or names a person."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from django.db import models
 
 
 class Fact(models.Model):
-    """Something to count. A trigger writes it in the transaction that did it (sql/facts.sql); the collector removes it
-    in the transaction that counts it, so that it is counted once, whenever either commits."""
+    """Something to count.
+
+    A trigger writes it in the transaction of the event itself (sql/facts.sql), and the collector removes it in the
+    transaction that counts it. So it is counted exactly once, in whatever order they commit."""
 
     class Kind(models.TextChoices):
         EVENT = "event"
         WAIT = "wait"
         INCIDENT = "incident"
-        RECOVERING = "recovering"  # a counted incident whose run has not gone on yet
+        RECOVERING = "recovering"  # a counted incident whose run has made no progress yet
 
     id = models.BigAutoField(primary_key=True)
     kind = models.TextField(choices=Kind.choices)
@@ -28,7 +30,7 @@ class Fact(models.Model):
 
 
 class Counter(models.Model):
-    """A total that only grows. Retention and erasure of runs do not change it."""
+    """A total that only grows. Retention and erasure of runs don't change it."""
 
     pk = models.CompositePrimaryKey("name", "labels", "part")
     name = models.TextField()
@@ -38,7 +40,7 @@ class Counter(models.Model):
 
 
 class Snapshot(models.Model):
-    """The newest figures of what there is now, in one row."""
+    """The newest current figures, in one row."""
 
     id = models.SmallIntegerField(primary_key=True)
     at = models.DateTimeField()
@@ -47,8 +49,8 @@ class Snapshot(models.Model):
     ended_at = models.DateTimeField(null=True)
     seconds = models.FloatField(default=0.0, help_text="Duration of the inventory.")
     ended_seconds = models.FloatField(default=0.0, help_text="Duration of the count.")
-    # Ledger entries up to `entry` are in the counters. All writers that were active as `next_entry` was read had
-    # transaction ids below `next_xid`: once these are over, the entries up to `next_entry` are complete.
+    # Ledger entries up to `entry` are counted. When `next_entry` was read, all active writers had transaction ids below
+    # `next_xid`. Once those transactions have ended, the entries up to `next_entry` are complete.
     entry = models.BigIntegerField(default=0)
     next_entry = models.BigIntegerField(default=0)
     next_xid = models.BigIntegerField(default=0)

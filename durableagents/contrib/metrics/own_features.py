@@ -1,4 +1,4 @@
-"""The feature of this app: journal writes are timed, and two jobs of the workers count and take stock."""
+"""The feature of this app: it times journal writes, and has two jobs for workers, which count and measure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The answer to a scrape: rows that workers keep, a few live figures, and what other apps add; bounded in time."""
+"""Answers a scrape, within a time limit.
+
+The metrics come from rows that workers maintain, a few live figures, and other apps."""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from runs.fleet.members import FRESH_SECONDS
 
 log = logging.getLogger("durableagents.contrib.metrics")
 
-# Of one statement, and of a whole scrape. Prometheus waits for ten seconds.
+# Time limits of one statement and of a whole scrape. Prometheus waits for ten seconds.
 STATEMENT_SECONDS, SCRAPE_SECONDS = 2, 5.0
 _LIVE = f"""
     SELECT w.n, w.slots, w.used,
@@ -33,13 +35,13 @@ _LIVE_NAMES = ("workers", "slots", "slots_used", "sweep_age_seconds", "metrics_a
 
 
 class MetricsUnavailable(DurableAgentsError):
-    """The figures can't be read now."""
+    """The metrics can't be read now."""
 
     status, code, title = 503, "metrics-unavailable", "The metrics can't be read now"
 
 
 class _Everything(Collector):
-    """All metrics, read again for each scrape."""
+    """All metrics, read from the database for each scrape."""
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics. Raises DatabaseError."""
@@ -64,7 +66,9 @@ class _Everything(Collector):
 
 
 def _of_feature(feature: features.Feature) -> tuple[list[Metric], float]:
-    """Return an app's metrics and 1, or none and 0 if it can't read them: the others are answered all the same."""
+    """Return an app's metrics and 1, or none and 0 if it can't read them.
+
+    A failure of one app doesn't affect the others."""
     try:
         return [metric for read in feature.metrics for metric in read()], 1.0
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Figures of the moment, such as open waits: the collector counts them by indexes over what has not ended."""
+"""Current figures, such as open waits. They are counted by indexes that cover only what has not ended."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _RECOVERING = """
 
 
 def take_stock() -> Iterator[Sample]:
-    """Yield the current figures, but for runs that have ended: name, values of labels, value."""
+    """Yield the current figures, except the number of ended runs: name, label values, value."""
     yield from _runs([*ACTIVE, State.PAUSED])
     overdue: dict[str, int] = {}
     for kind, queue, n, late, oldest in _rows(_WAITS):
@@ -48,7 +48,7 @@ def take_stock() -> Iterator[Sample]:
 
 
 def count_ended() -> Iterator[Sample]:
-    """Yield the numbers of runs that have ended. Reads all of an index."""
+    """Yield the numbers of ended runs. It reads a whole index."""
     yield from _runs(ENDED)
 
 

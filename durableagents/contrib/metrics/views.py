@@ -18,11 +18,13 @@ from ledger.web.roles import AUDITOR, OPERATOR
 
 
 class Metrics(ApiView):
-    """All metrics in Prometheus's text format. Read with the token of the settings, which opens nothing else and needs
-    no database, or with an API key; from loopback without either if the settings say so."""
+    """All metrics in Prometheus's text format.
+
+    They can be read with the token in the settings, which opens nothing else and needs no database, or with an API key.
+    The settings can allow loopback without either."""
 
     roles = {"GET": (OPERATOR, AUDITOR)}
-    # A limit by key would look the key up, although a scraper has none.
+    # Requests are not limited per API key, because that looks up the key in the database, and a scraper has none.
     throttle_classes = ()
 
     @extend_schema(exclude=True)
@@ -31,12 +33,12 @@ class Metrics(ApiView):
         return HttpResponse(scraping.scrape(), content_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     def perform_authentication(self, request: Request) -> None:
-        """Look for a key or session, unless the caller is a known scraper."""
+        """Look for a key or session, unless the caller is a recognized scraper."""
         if not _is_scraper(request):
             super().perform_authentication(request)
 
     def check_permissions(self, request: Request) -> None:
-        """Ask for a role, unless the caller is a known scraper."""
+        """Require a role, unless the caller is a recognized scraper."""
         if not _is_scraper(request):
             super().check_permissions(request)
 
@@ -46,7 +48,8 @@ def _is_scraper(request: Request) -> bool:
     scheme, _, credential = get_authorization_header(request).partition(b" ")
     if token and scheme.lower() == b"bearer" and compare_digest(credential.strip(), token):
         return True
-    # A proxy on this host that is not among the trusted ones would let in everyone: it says for whom it asks.
+    # A reverse proxy on this host also connects from loopback, and would let everybody in. Its requests are recognized
+    # by the headers it adds.
     is_direct = not credential and not any(name in request.headers for name in ("X-Forwarded-For", "Forwarded", "Via"))
     return settings.DURABLEAGENTS.metrics_open_to == "loopback" and is_direct and _is_loopback(request)
 

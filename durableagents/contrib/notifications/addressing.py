@@ -1,5 +1,7 @@
-"""Turn notices into deliveries: recipient, medium and time. Each notice has its own transaction and SKIP LOCKED, so
-one process addresses it, and a crash leaves it unchanged. An unreadable row is set aside and delays nothing."""
+"""Turns notices into deliveries: finds recipient, medium and time.
+
+Each notice is addressed in a transaction of its own with SKIP LOCKED, so only one process addresses it, and a crash
+leaves it unchanged. A notice that can't be read is set aside, so that it delays no others."""
 
 from __future__ import annotations
 
@@ -26,13 +28,14 @@ from runs.journal.database_errors import is_transient
 from runs.services import halted_time
 
 log = logging.getLogger("durableagents.notifications")
-# A deadline is near in the last quarter of its time, at most a day. Short ones are always near, so no notice is sent.
+# A deadline is near in the last quarter of its time, but at most a day before it. No such notice is sent for short
+# ones.
 NEAR_SHARE, NEAR_MAX, NEAR_MIN = 4, timedelta(days=1), timedelta(hours=1)
-# After so many in an hour, the rest is grouped each quarter of an hour.
+# After this many deliveries in an hour, further ones are grouped and sent every quarter of an hour.
 FLOOD, FLOOD_MINUTES = 20, 15
 KEPT_DAYS, MAX_DELETED = 90, 1000
 UNSEEN = timedelta(days=1)
-WHILE_HALTED = timedelta(minutes=10)  # until a deadline under a halt is checked again
+WHILE_HALTED = timedelta(minutes=10)  # after this time, the deadline of a halted approval is checked again
 IS_DUE = "EXISTS (SELECT 1 FROM approvals_notice WHERE state = 'new' AND due_at <= statement_timestamp())"
 _NEXT = """
     SELECT * FROM approvals_notice WHERE state = 'new' AND due_at <= statement_timestamp()
@@ -65,13 +68,14 @@ def zone_of(name: str) -> tzinfo:
 
 
 def preference_of(person: int | None) -> Preference:
-    """Return a person's settings; the defaults for a person without any, and for channels."""
+    """Return a person's settings, or the defaults for channels and people who have set none."""
     return Preference.objects.filter(pk=person or 0).first() or Preference()
 
 
 def sending_time(row: Preference, now: datetime, *, for_digest: bool = True) -> datetime:
-    """Return when to notify a person of what happens now, after their quiet hours, and with `for_digest` at the time of
-    their digest: `now` itself for at once."""
+    """Return when to notify a person of an event that happens now; `now` itself for at once.
+
+    Quiet hours are respected and, with `for_digest`, the times of the person's digest."""
     local = now.astimezone(zone_of(row.zone))
     at = local
     if for_digest and row.digest == Preference.Digest.HOURLY:
@@ -85,12 +89,12 @@ def sending_time(row: Preference, now: datetime, *, for_digest: bool = True) -> 
 
 
 def _is_within(moment: time, begins: time, ends: time) -> bool:
-    """Return whether a time of day is quiet; the range may span midnight."""
+    """Return whether a time of day is within the quiet hours, which may span midnight."""
     return begins <= moment < ends if begins <= ends else moment >= begins or moment < ends
 
 
 def _next_time(local: datetime, moment: time) -> datetime:
-    """Return the next such time of day by local clock, also across DST changes."""
+    """Return the next moment at this local time of day, also across DST changes."""
     at = datetime.combine(local.date(), moment, tzinfo=local.tzinfo)
     return at if at > local else datetime.combine(local.date() + timedelta(days=1), moment, tzinfo=local.tzinfo)
 
@@ -102,13 +106,13 @@ def next_quarter(now: datetime) -> datetime:
 
 
 def near_from(opened_at: datetime, deadline: datetime) -> datetime | None:
-    """Return when a deadline becomes near; None if it always is."""
+    """Return when a deadline becomes near; None if its whole time is too short for a notice."""
     whole = deadline - opened_at
     return None if whole < NEAR_MIN else deadline - min(whole / NEAR_SHARE, NEAR_MAX)
 
 
 def media_of(row: Preference, kind: str) -> list[str]:
-    """Return the media by which a person is told of a kind."""
+    """Return the media by which a person is notified of a kind."""
     chosen = row.ways.get(kind, KINDS[kind].media)
     return [medium.value for medium in Medium if medium.value in chosen]
 
@@ -125,7 +129,7 @@ def address_all() -> int:
 
 
 def delete_old() -> int:
-    """Delete old notices that were delivered; return their number."""
+    """Delete old notices whose deliveries have ended; return their number."""
     unseen = Delivery.objects.filter(by=Medium.BROWSER, state=Delivery.State.WAITING, due_at__lt=Now() - UNSEEN)
     unseen.update(state=Delivery.State.NEEDLESS, note="no page was open to show it", ended_at=Now())
     with connection.cursor() as cursor:
@@ -180,7 +184,7 @@ def _close(notice: Notice, state: str, note: str) -> None:
 
 
 def _plan_deadline_notice(subject: Subject) -> None:
-    """Plan the notice of a near deadline, here instead of in the worker's step."""
+    """Plan the notice of a near deadline. It is done here, so that the worker's step doesn't have to."""
     approval, near = subject.approval, _near(subject)
     if approval is not None and near is not None:
         news = Notification(
@@ -194,17 +198,18 @@ def _plan_deadline_notice(subject: Subject) -> None:
 
 
 def _near(subject: Subject) -> datetime | None:
-    """Return when its deadline becomes near; None without deadline, or if it always is."""
+    """Return when the approval's deadline becomes near; None if it has no deadline or too short a time."""
     approval = subject.approval
     if approval is None or deadlines().texts(approval).is_endless:
         return None
     last = approval.escalations.order_by("-n").first()
-    ends, later = deadlines().effective(approval, approval.wait, database_now())  # people had no time under a halt
+    # the time of a halt doesn't count, because people could not decide
+    ends, later = deadlines().effective(approval, approval.wait, database_now())
     return near_from((approval.opened_at if last is None else last.at) + later, ends)
 
 
 def _not_near_yet(subject: Subject, now: datetime) -> datetime | None:
-    """Return when to check a moved or halted deadline again; None if it is near now."""
+    """Return when to check the deadline again, if it was moved or is halted; None if it is near now."""
     near = _near(subject)
     if near is not None and near > now:
         return near
@@ -213,7 +218,7 @@ def _not_near_yet(subject: Subject, now: datetime) -> datetime | None:
 
 
 def _has_newer_deadline(subject: Subject) -> bool:
-    """Return whether a newer escalation or revision will notify of its own deadline."""
+    """Return whether there is a newer escalation or revision, whose own notice will report the deadline."""
     if subject.approval is None:
         return False
     facts = [Q(fact__startswith=f"due_soon:{kind}:{subject.approval.pk}") for kind in ("opened", "escalated")]
@@ -243,14 +248,16 @@ def _to_people(subject: Subject, now: datetime) -> Iterator[Delivery]:
 
 
 def _devices(user: User, by: str) -> list[Device | None]:
-    """Return the recipient's devices for push, or one None for the person."""
+    """Return the devices to deliver to. Media other than push have no devices and get one None."""
     if by == Medium.PUSH:
         return [*devices.devices_of(user.pk)] if web_push.is_available() else []
     return [] if by == Medium.EMAIL and not (mail.is_set() and user.email) else [None]
 
 
 def _delivery_time(row: Preference, user: User, by: str, now: datetime) -> tuple[datetime, bool]:
-    """Return when to deliver, and whether grouped. Browsers show only current events; quiet hours apply to all."""
+    """Return when to deliver, and whether grouped with others.
+
+    Browsers show only current events, so their notices are not grouped; quiet hours apply to all media."""
     if by == Medium.BROWSER:
         return sending_time(row, now, for_digest=False), False
     at = sending_time(row, now)
@@ -276,7 +283,7 @@ def _to_channels(subject: Subject, now: datetime) -> Iterator[Delivery]:
 
 
 def receives(channel: Channel, subject: Subject) -> bool:
-    """Return whether a channel gets the notice. A forged channel gets nothing."""
+    """Return whether a channel gets the notice. A channel with a forged row gets none."""
     kind = subject.notice.kind
     if channel.ended_at is not None or not channel.is_authentic:
         return False

@@ -1,4 +1,4 @@
-"""Notifications over HTTP: one's own settings, the delivery log, chats and mailboxes."""
+"""Notifications over HTTP: the caller's settings, the delivery log, chats and mailboxes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Settings(NotificationView):
     @described("Get your notification preferences", PreferenceRow)
     def get(self, request: Request) -> Response:
         Query(request)
-        assert request.user.pk is not None  # anonymous users were refused before
+        assert request.user.pk is not None  # anonymous callers have already been refused
         return Response(preferences.settings_of(request.user.pk))
 
     @described("Set your notification preferences", PreferenceRow, body=PreferenceBody, headers=("If-Match",))
@@ -67,7 +67,9 @@ _BY = OpenApiParameter("by", str, "query", description="Only deliveries over thi
 
 
 class Deliveries(NotificationView):
-    """Sent notifications, newest first: all for operators, auditors and administrators, otherwise the caller's own."""
+    """Sent notifications, newest first.
+
+    Operators, auditors and administrators see all of them, others their own."""
 
     roles = READ
 
@@ -114,7 +116,7 @@ class Channels(NotificationView):
 
 
 class OneChannel(NotificationView):
-    """One channel, without the secret part of its address."""
+    """One channel. Its address is shown without the secret part."""
 
     versioned = True
     roles = {"GET": (OPERATOR, AUDITOR), "POST": ()}

@@ -21,7 +21,7 @@ class NotificationsConfig(AppConfig):
     console_urls = "durableagents.contrib.notifications.console_urls"
 
     def ready(self) -> None:
-        """Install this app's feature, and the link in the menu of one's own account."""
+        """Install this app's feature, and the link in the account menu."""
         from durableagents.contrib.notifications import addressing, delivering, devices, kinds
         from durableagents.contrib.notifications.models import Channel, Device
         from durableagents.contrib.notifications.queries import read_metrics
@@ -60,7 +60,7 @@ class NotificationsConfig(AppConfig):
         )
 
     def make_keys(self) -> None:
-        """Create the key for push messages if none is configured (called by durableagents/dev/launcher.py)."""
+        """Create the key for push messages unless one is configured (called by durableagents/dev/launcher.py)."""
         from django.conf import settings
 
         from durableagents.contrib.notifications import web_push

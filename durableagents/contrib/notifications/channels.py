@@ -1,5 +1,7 @@
-"""Chats and shared mailboxes, managed by administrators, and sending a delivery again. Each act is one transaction with
-a record, which never contains a webhook's address: knowing it is the right to write there."""
+"""Chats and shared mailboxes, which administrators manage, and repeated deliveries.
+
+Each act is one transaction with a record. The record never contains a webhook's address, because knowing the address is
+enough to post there."""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ _MAILBOX = re.compile(r"[^\s@<>,;:\"\x00-\x20\x7f-\uffff]{1,64}@[A-Za-z0-9.-]{1,
 
 
 class ChannelBody(SteerBody):
-    """A chat webhook or shared mailbox for a queue's notifications; without a queue, for those to operators."""
+    """A chat webhook or shared mailbox for the notifications of a queue; without a queue, for those to operators."""
 
     name: Name = Field(description="Name of the channel.")
     queue: Name = Field(default="", description="Queue whose notifications it receives; empty: those to operators.")
@@ -46,7 +48,7 @@ class ChannelBody(SteerBody):
 
 
 class ChannelChangeBody(SteerBody):
-    """Fields to change; the others stay."""
+    """The fields to change; the others are kept."""
 
     address: Address | None = Field(default=None, description="New URL or mail address.")
     kinds: KindNames | None = Field(default=None, description="New list of kinds of notifications.")
@@ -86,13 +88,13 @@ class ChannelEnded(DurableAgentsError):
 
 
 class NotReplayable(DurableAgentsError):
-    """The delivery is still in progress, or not a message."""
+    """The delivery is still in progress, or it was not a message."""
 
     status, code, title = 409, "illegal-state", "Can't be sent again now"
 
 
 def channel_row(row: Channel) -> ChannelRow:
-    """Return a channel for pages and the API."""
+    """Return a channel as a row for pages and the API."""
     return ChannelRow.of(row, queue=_queue_name(row), address=row.shown, is_authentic=row.is_authentic)
 
 
@@ -103,7 +105,7 @@ def list_channels() -> list[Channel]:
 
 
 def find_channel(channel_id: int) -> Channel:
-    """Return a channel, also an ended one. Raises NotFound."""
+    """Return a channel, even one that has ended. Raises NotFound."""
     found = Channel.objects.select_related("queue").filter(pk=channel_id).first()
     if found is None:
         raise NotFound("channel", channel_id)
@@ -111,10 +113,10 @@ def find_channel(channel_id: int) -> Channel:
 
 
 def add(body: ChannelBody, *, by: Actor) -> Channel:
-    """Add a channel. Raises InvalidInput by the wrong field, Forbidden, JustificationRequired."""
+    """Add a channel. Raises InvalidInput with the wrong field, Forbidden, JustificationRequired."""
     as_admin(by, _ACT)
     check_text("name", body.name)
-    # Before any lock, since it resolves the name on the network.
+    # Done before any lock is taken, because it resolves the host name over the network.
     address, label = _address(body.form, body.address)
     with transaction.atomic():
         by, why, queue = as_admin(by, _ACT), justified("channel", body.justification), _queue(body.queue)
@@ -127,8 +129,9 @@ def add(body: ChannelBody, *, by: Actor) -> Channel:
 
 
 def change(channel_id: int, body: ChannelChangeBody, *, seen: str | None = None, by: Actor) -> Channel:
-    """Change a channel's address or kinds. Raises as `add` does, and NotFound, ChannelEnded; Moved if it is not as
-    `seen`."""
+    """Change a channel's address or kinds.
+
+    Raises what `add` raises, NotFound, ChannelEnded, and Moved if it was changed since `seen`."""
     as_admin(by, _ACT)
     given = None if body.address is None else _address(find_channel(channel_id).form, body.address)
     with transaction.atomic():
@@ -167,7 +170,7 @@ def end(channel_id: int, *, by: Actor, justification: str) -> Channel:
 
 @transaction.atomic
 def request_test(channel_id: int, *, by: Actor) -> None:
-    """Send a test, at most one a minute. Raises NotFound, ChannelEnded, Forbidden."""
+    """Send a test message, at most one a minute. Raises NotFound, ChannelEnded, Forbidden."""
     as_admin(by, _ACT)
     row = _locked(channel_id)
     fact = f"channel {row.pk}:{database_now():%Y-%m-%dT%H:%M}"
@@ -175,7 +178,7 @@ def request_test(channel_id: int, *, by: Actor) -> None:
 
 
 def snapshot(row: Channel) -> dict[str, Any]:
-    """Return its values for an act's record."""
+    """Return the channel's values for an act's record."""
     return {
         "name": row.name,
         "queue": _queue_name(row),
@@ -187,12 +190,12 @@ def snapshot(row: Channel) -> dict[str, Any]:
 
 
 def mark(row: Channel) -> str:
-    """Return a mark by which `change` recognizes that the channel was changed since it was shown."""
+    """Return a digest by which `change` detects that the channel was changed since it was shown."""
     return mark_of(_changeable(row))
 
 
 def _changeable(row: Channel) -> list[Any]:
-    return [row.address, row.kinds]  # stored addresses, since shown ones of two chats may be equal
+    return [row.address, row.kinds]  # the stored address counts, because two chats may look the same when shown
 
 
 def _queue_name(row: Channel) -> str:
@@ -225,7 +228,7 @@ def _save(action: str, row: Channel, before: dict[str, Any], *, by: Actor, why: 
 
 
 def _address(form: str, address: str) -> tuple[str, str]:
-    """Return the address as stored and as shown. Raises InvalidInput."""
+    """Return the address in the forms in which it is stored and shown. Raises InvalidInput."""
     if form == Channel.Form.MAILBOX:
         if not _MAILBOX.fullmatch(address):
             raise wrong("address", "is not an e-mail address", "one such as finance@example.org")
@@ -244,8 +247,9 @@ def _kinds(queue: Queue | None, kinds: list[str]) -> list[str]:
 
 @transaction.atomic
 def replay(delivery_id: int, *, by: Actor, justification: str) -> DeliveryRow:
-    """Send a delivery again as a new message, under current rights and state. Raises NotFound, NotReplayable,
-    Forbidden, JustificationRequired."""
+    """Send a delivery again as a new message, if the recipient's rights and the state of the subject still allow it.
+
+    Raises NotFound, NotReplayable, Forbidden, JustificationRequired."""
     if by.role != OPERATOR:
         by = as_admin(by, "send a message again without being an operator")
     why = justified("notice_replay", justification)

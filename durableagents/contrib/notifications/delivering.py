@@ -1,8 +1,11 @@
-"""Send messages at least once, under the same id at each attempt. An attempt is recorded before it, and its outcome
-after it; if a worker dies in between, the message is sent again after `LEASE_SECONDS`, and the log says so."""
+"""Sends messages at least once, with the same id at each attempt.
 
-# No transaction is open while talking to a server. Rights and preferences are checked just before; grouped notices are
-# checked and rendered one by one, so an unreadable one doesn't affect others. Open pages take theirs themselves.
+An attempt is recorded before it is made, and its outcome afterwards. If a worker dies in between, the message is sent
+again after `LEASE_SECONDS`, and the log says so."""
+
+# No transaction is open while a server is contacted. Rights and preferences are checked immediately before. Grouped
+# notices are checked and rendered one by one, so that an unreadable one doesn't affect the others. Notifications for
+# open pages are not sent here, but fetched by the pages.
 
 from __future__ import annotations
 
@@ -33,11 +36,11 @@ from runs.failpoints import hit
 from runs.journal.database_errors import is_transient
 
 log = logging.getLogger("durableagents.notifications")
-LEASE_SECONDS = 120.0  # longer than any attempt (mail.WHOLE_SECONDS, http.WHOLE_SECONDS)
-MAX_TRIES = 16  # in about ten hours
+LEASE_SECONDS = 120.0  # longer than any attempt can take (mail.WHOLE_SECONDS, http.WHOLE_SECONDS)
+MAX_TRIES = 16  # the attempts take about ten hours
 FIRST_SECONDS, MAX_SECONDS = 30.0, 3600.0
 MAX_IN_A_MESSAGE = 200
-MAX_AGE = timedelta(minutes=15)  # older events are not shown in open pages
+MAX_AGE = timedelta(minutes=15)  # events older than this are not shown in open pages
 MAX_SHOWN = 5
 BY_MAIL, BY_CHAT, BY_PUSH = ("email", "mailbox"), ("webhook",), ("push",)
 SENDERS = {"mail": BY_MAIL, "chats": BY_CHAT, "push": BY_PUSH}
@@ -50,7 +53,7 @@ _NEXT = """
 
 
 def is_due(by: Sequence[str]) -> str:
-    """Return the SQL condition that something is due by these media."""
+    """Return the SQL condition that a delivery is due by one of these media."""
     return " OR ".join(
         f"EXISTS (SELECT 1 FROM approvals_delivery WHERE by = '{each}' AND state IN ('waiting', 'sending') "
         "AND due_at <= statement_timestamp())"
@@ -58,12 +61,12 @@ def is_due(by: Sequence[str]) -> str:
     )
 
 
-# Pauses after an unusable server, per process: every message would wait for it.
+# Pauses of this process after a server could not be used, because every message would fail the same way.
 _pauses: dict[str, tuple[Patience, float]] = {}
 
 
 def deliver(by: Sequence[str]) -> int:
-    """Send all that is due by these media; return the number of attempts."""
+    """Send all deliveries that are due by these media; return the number of attempts."""
     patience, until = _pauses.setdefault(by[0], (Patience(first_seconds=5.0, last_seconds=60.0), 0.0))
     attempts = 0
     while time.monotonic() >= until:
@@ -82,7 +85,7 @@ def deliver(by: Sequence[str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message, with the deliveries that it makes."""
+    """One message, with the deliveries that it covers."""
 
     id: UUID
     deliveries: list[Delivery]
@@ -95,7 +98,9 @@ class Message:
 
 @transaction.atomic
 def _take(by: str) -> Message | None:
-    """Take the next due message and record the attempt; None if there is none, or another process has it."""
+    """Take the next due message and record the attempt.
+
+    Returns None if there is none, or if another process has it."""
     while (head := next(iter(Delivery.objects.raw(_NEXT, [by])), None)) is not None and _postpone(head):
         pass
     if head is None:
@@ -117,7 +122,7 @@ def _take(by: str) -> Message | None:
 
 
 def _postpone(head: Delivery) -> bool:
-    """Postpone all of a person's due deliveries, grouped, if their quiet hours have begun; return whether so."""
+    """Postpone all of a person's due deliveries as a group in their quiet hours; return whether it did."""
     if head.person is None:
         return False
     now = database_now()
@@ -146,14 +151,14 @@ def _grouped_with(head: Delivery) -> list[Delivery]:
 
 
 def _try(message: Message) -> Outcome | None:
-    """Try once; None if nothing was left to send."""
+    """Try to send once. Returns None if no delivery was left to send."""
     hit("NP1", message.first.by)
     try:
         wanted = _still_wanted(message)
         outcome = _send(message, wanted) if wanted else None
     except Exception as error:
         if is_transient(error):
-            raise  # the record says that it may have been sent; it is tried again
+            raise  # the recorded attempt says that it may have been sent, so it is tried again
         log.exception("message %s: it can't be sent", message.id)
         outcome = Outcome("failed", f"it can't be composed: {first_line(error)}"[:300])
     hit("NP2", message.first.by)
@@ -163,16 +168,17 @@ def _try(message: Message) -> Outcome | None:
 
 
 def _still_wanted(message: Message) -> list[texts.Text]:
-    """Return the deliveries that are still wanted and allowed, as text; end the others with the reason."""
+    """Return the texts of deliveries that are still wanted and allowed; end the others with the reason."""
     person = message.first.person
     user, row = User.objects.filter(pk=person or 0).first(), preference_of(person)
     wanted = []
     for each in message.deliveries:
         try:
-            found = text_or_reason(each, user, row)  # in no transaction: a process's first text loads all URLs
+            # outside transactions, because the first text of a process loads all URLs, which takes long
+            found = text_or_reason(each, user, row)
         except Exception as error:
             if is_transient(error) or isinstance(error, OSError):
-                raise  # not the row's fault
+                raise  # the error isn't caused by this delivery
             log.exception("delivery %s: it can't be told", each.pk)
             _end(message, [each], Delivery.State.DEAD, f"it can't be composed: {first_line(error)}"[:300])
             continue
@@ -184,7 +190,9 @@ def _still_wanted(message: Message) -> list[texts.Text]:
 
 
 def text_or_reason(each: Delivery, user: User | None, row: Preference) -> texts.Text | str:
-    """Return the text of a delivery, or why it is no longer sent, by its recipient's rights and settings now."""
+    """Return the text of a delivery, or why it is no longer sent.
+
+    It goes by the recipient's current rights and settings."""
     kind, channel, device = each.notice.kind, each.channel, each.device
     if kind not in KINDS:
         return "this version of the application does not know its kind"
@@ -226,7 +234,7 @@ def _send(message: Message, wanted: list[texts.Text]) -> Outcome:
 
 
 def post_to_chat(url: str, payload: Any, *, message: UUID) -> Outcome:
-    """Post one message to a chat. Receivers can recognize repeats by the same `message` id."""
+    """Post one message to a chat. Receivers can recognize repetitions, which have the same `message` id."""
     headers = {
         "Content-Type": "application/json; charset=utf-8",
         "Idempotency-Key": str(message),
@@ -271,7 +279,7 @@ def _end(message: Message, deliveries: Sequence[Delivery], state: Delivery.State
 
 
 def _locked(message: Message, deliveries: Sequence[Delivery], outcome: str, why: str) -> list[Delivery]:
-    """Lock and return the deliveries for which this attempt is still the last, with its outcome noted."""
+    """Lock deliveries, keep those for which this attempt is still the last one, and note its outcome in them."""
     rows = Delivery.objects.select_for_update().filter(
         pk__in=[each.pk for each in deliveries], state=Delivery.State.SENDING, message=message.id
     )
@@ -287,7 +295,7 @@ def _locked(message: Message, deliveries: Sequence[Delivery], outcome: str, why:
 
 @transaction.atomic
 def take_for_page(user: User) -> list[dict[str, str]]:
-    """Take and return the notifications for a user's open page; the first page that asks gets them."""
+    """Take and return the notifications for a user's open page. Only the first page that asks gets them."""
     now, row = database_now(), preference_of(user.pk)
     waiting = Delivery.objects.select_related("notice").filter(
         person=user.pk, by=Delivery.By.BROWSER, state=Delivery.State.WAITING, due_at__lte=now
@@ -295,7 +303,7 @@ def take_for_page(user: User) -> list[dict[str, str]]:
     notices = []
     for each in waiting.select_for_update(skip_locked=True, of=("self",)).order_by("due_at", "pk")[:MAX_SHOWN]:
         try:
-            with transaction.atomic():  # a database error of one leaves the others intact
+            with transaction.atomic():  # a savepoint, so that a database error affects only this delivery
                 found = text_or_reason(each, user, row)
         except Exception as error:
             if is_transient(error):

@@ -1,5 +1,7 @@
-"""Devices for Web Push. One belongs to its person until it is removed, signed out, used by someone else or forgotten
-by the push service. Its address appears in no record, log or response."""
+"""Devices for Web Push.
+
+A device belongs to its person until it is removed, they sign out, someone else uses it, or the push service forgets it.
+Its address appears in no record, log or response."""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ Key = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class DeviceBody(Strict):
-    """A subscription as the browser gives it (Push API)."""
+    """A push subscription as the browser returns it (Push API)."""
 
     endpoint: Annotated[str, Field(min_length=1, max_length=2000)]
     p256dh: Key
@@ -53,14 +55,15 @@ def devices_of(person: int) -> list[Device]:
 
 @transaction.atomic
 def subscribe(body: DeviceBody, name: str, *, by: Actor) -> tuple[Device, str]:
-    """Register a device; return it with the token for its browser. Raises PushUnavailable, InvalidInput by the wrong
-    field, Forbidden."""
+    """Register a device; return it with the token for its browser.
+
+    Raises PushUnavailable, Forbidden, and InvalidInput with the wrong field."""
     if by.person is None or by.kind != "user":
         raise Forbidden("Sign in to register a device for notifications.")
     key, service, token = web_push.read_key().public, _service(body), secrets.token_urlsafe(32)
     web_push.find_contact()
     digest = _hash(body.endpoint)
-    # First, to serialize concurrent requests of one account or device.
+    # The account is locked first, to serialize concurrent requests for one account or device.
     User.objects.select_for_update().get(pk=by.person)
     with connection.cursor() as cursor:
         cursor.execute(_ONE_AT_A_TIME, [digest])
@@ -87,7 +90,7 @@ def subscribe(body: DeviceBody, name: str, *, by: Actor) -> tuple[Device, str]:
 
 
 def _service(body: DeviceBody) -> str:
-    """Return the host of the push service. Raises InvalidInput."""
+    """Return the host of the push service, for an address that may be used. Raises InvalidInput."""
     try:
         parts = http.parse_url(body.endpoint)
         if parts.scheme != "https":
@@ -102,7 +105,7 @@ def _service(body: DeviceBody) -> str:
 
 
 def _add_to_settings(person: int) -> None:
-    """Add push to all kinds in settings made before the person had devices."""
+    """Add push to all kinds if the person's settings were made before they had a device."""
     row = Preference.objects.select_for_update().filter(pk=person).first()
     if row is not None and not any(Medium.PUSH in media for media in row.ways.values()):
         row.ways = {kind: sorted({*media, Medium.PUSH.value}) if media else media for kind, media in row.ways.items()}
@@ -111,7 +114,7 @@ def _add_to_settings(person: int) -> None:
 
 @transaction.atomic
 def remove(device_id: int, *, by: Actor) -> None:
-    """Remove an own device. Raises NotFound."""
+    """Remove a device of one's own. Raises NotFound."""
     rows = Device.objects.select_for_update().filter(pk=device_id, person=by.person or 0, ended_at__isnull=True)
     row = rows.first()
     if row is None:
@@ -144,19 +147,19 @@ def token_of(request: HttpRequest) -> str:
 
 @receiver(user_logged_out)
 def end_on_sign_out(sender: type[User], request: HttpRequest, **_: object) -> None:
-    """End this browser's device."""
+    """End the device of this browser."""
     _end_other(token_of(request), None, "someone signed out there")
 
 
 @receiver(user_logged_in)
 def end_on_sign_in(sender: type[User], request: HttpRequest, user: User, **_: object) -> None:
-    """End another account's device in this browser."""
+    """End the device of this browser if it belongs to another account."""
     _end_other(token_of(request), user.pk, "someone else signed in there")
 
 
 @transaction.atomic
 def _end_other(token: str, person: int | None, why: str) -> None:
-    """End devices of a browser that belong to another person."""
+    """End the devices of a browser that belong to anyone but this person."""
     for row in Device.objects.select_for_update().filter(token_hash=_hash(token), ended_at__isnull=True):
         if token and row.person != person:
             _end(row, why)
@@ -164,7 +167,7 @@ def _end_other(token: str, person: int | None, why: str) -> None:
 
 @transaction.atomic
 def end_of_sessions(person: int, request: HttpRequest | None) -> None:
-    """End an account's devices; with a request, all but the browser that sent it."""
+    """End an account's devices. With a request, the device of the browser that sent it is kept."""
     own = None if request is None else _hash(token_of(request))
     for row in Device.objects.select_for_update().filter(person=person, ended_at__isnull=True):
         if bytes(row.token_hash) != own:
@@ -172,7 +175,7 @@ def end_of_sessions(person: int, request: HttpRequest | None) -> None:
 
 
 def panel(request: HttpRequest) -> tuple[str, dict[str, Any]]:
-    """Return the section of the account's page about its devices."""
+    """Return the section about devices on the account's page."""
     assert request.user.pk is not None
     own, token = devices_of(request.user.pk), token_of(request)
     here = next((row.pk for row in own if token and bytes(row.token_hash) == _hash(token)), 0)
@@ -189,7 +192,7 @@ def panel(request: HttpRequest) -> tuple[str, dict[str, Any]]:
 
 
 def why_not(row: Device, person: int | None) -> str:
-    """Return why a device gets nothing for this person; empty if it does."""
+    """Return why a device gets no messages for this person; empty if it gets them."""
     if row.ended_at is not None:
         return f"the device receives nothing more: {row.why}"
     if row.person != person:
@@ -198,7 +201,7 @@ def why_not(row: Device, person: int | None) -> str:
 
 
 def send(row: Device, payload: dict[str, str], *, message: UUID) -> Outcome:
-    """Send one message to a device. A repeat replaces the first."""
+    """Send one message to a device. A repetition replaces the first one."""
     try:
         endpoint, p256dh, auth = json.loads(decrypt(row.address))
         keys = web_push.SubscriptionKeys.parse(p256dh, auth)
@@ -219,14 +222,14 @@ def send(row: Device, payload: dict[str, str], *, message: UUID) -> Outcome:
     }
     if urlsplit(endpoint).scheme != "https":
         return Outcome("refused", "its address is not an https address")
-    # The device shows it once even if it is sent twice: whatever the push service makes of the topic, it uses the tag.
+    # Devices show messages with the same tag once, even if the push service ignores the topic and delivers two.
     text = json.dumps({**payload, "tag": message.hex}, ensure_ascii=False)
     return http.post(endpoint, web_push.encrypt(text.encode("utf-8", "replace"), keys), headers)
 
 
 @transaction.atomic
 def record(row: Device, outcome: Outcome) -> None:
-    """Update the device by a try's outcome: seen, or gone."""
+    """Update the device after an attempt: it received the message, or it no longer exists."""
     live = Device.objects.select_for_update().filter(pk=row.pk, ended_at__isnull=True).first()
     if live is None:
         return

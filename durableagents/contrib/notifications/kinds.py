@@ -1,5 +1,6 @@
-"""The kinds of notifications, with their recipients and default media. A new kind is a line here; its source calls
-`runs.features.notify`, or `approvals_tell` in the database."""
+"""The kinds of notifications, with their recipients and default media.
+
+To add a kind, add a line here. Its source calls `runs.features.notify`, or `approvals_tell` in the database."""
 
 from __future__ import annotations
 
@@ -21,23 +22,25 @@ class Medium(StrEnum):
 
 
 class Audience(StrEnum):
-    """Recipients of a kind. Who they are is found when it is sent."""
+    """The recipients of a kind. They are determined when the notification is sent."""
 
     DECIDERS = "deciders"  # may decide the approval
     ANSWERERS = "answerers"  # may answer the question
     RAISERS = "raisers"  # may raise the budget
     OPERATORS = "operators"
-    WAITED_FOR = "waited for"  # those the overdue wait is for
+    WAITED_FOR = "waited for"  # people for whom the overdue wait waits
     STARTER = "starter"  # operators, and the run's starter
-    SECONDS = "seconds"  # may apply a proposed rule change
-    NAMED = "named"  # only the notification's person or channel
+    SECONDS = "seconds"  # people who may apply a proposed rule change
+    NAMED = "named"  # only the person or channel named in the notification
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of notification. `lead` begins the mail's subject; `label` is its name in the settings; `page` is the URL
-    name of its page if it has no other subject. By default it is sent by mail and to registered devices, but not shown
-    in open pages."""
+    """A kind of notification.
+
+    `lead` begins the mail's subject; `label` is its name in the settings; `page` is the URL name of the page that it
+    links to if it has no other subject. By default it is sent by mail and to registered devices, but not shown in open
+    pages."""
 
     name: str
     label: str
@@ -51,7 +54,7 @@ class Kind:
         return [Medium.EMAIL.value, Medium.PUSH.value] if self.is_on else []
 
 
-# Those that people choose in their settings.
+# The kinds that people choose in their settings.
 CHOSEN = (
     Kind("opened", "A case needs your decision", "To decide", Audience.DECIDERS),
     Kind("due_soon", "A deadline is near", "Deadline near", Audience.DECIDERS),
@@ -74,10 +77,10 @@ CHOSEN = (
     Kind("version_missing", "No worker for a version", "No worker", Audience.OPERATORS),
     Kind("rule_change", "A rule change needs a second person", "Rule change", Audience.SECONDS),
 )
-# Tests delivery: from a person to themselves, or by an administrator to a channel.
+# Tests delivery. People send it to themselves, and administrators to a channel.
 TEST = Kind("test", "A test", "Test", Audience.NAMED, page="notifications")
 KINDS: dict[str, Kind] = {kind.name: kind for kind in (*CHOSEN, TEST)}
-# Those for a queue's own chat or mailbox, and those for the operators'.
+# The kinds for a chat or mailbox of a queue, and those for one of the operators.
 OF_QUEUES = tuple(
     kind.name
     for kind in CHOSEN
@@ -98,7 +101,7 @@ _MISSING = """
 
 
 def tell(news: Notification, *, due_at: datetime | None = None) -> None:
-    """Store a notification, which is sent from `due_at` on, after the caller's commit."""
+    """Store a notification, which is sent after the caller's commit, from `due_at` on."""
     assert news.kind in KINDS, news.kind
     values = [news.kind, news.run_id, news.approval_id, news.wait_id, news.person, news.about, due_at]
     with connection.cursor() as cursor:
@@ -106,7 +109,7 @@ def tell(news: Notification, *, due_at: datetime | None = None) -> None:
 
 
 def tell_of_missing_versions(graph_ids: Sequence[str]) -> None:
-    """Notify of versions of ready runs that no worker has."""
+    """Notify operators of versions that runs need and no worker has."""
     with connection.cursor() as cursor:
         cursor.execute(_MISSING, [list(graph_ids)])
 

@@ -1,6 +1,7 @@
-"""Notices, deliveries, channels, devices and preferences. A notice is written in the transaction of the event that it
-reports (sql/), without content, and grants nothing. Channels and devices decide where texts are sent, so each row has a
-code (ledger/codes.py)."""
+"""Notices, deliveries, channels, devices and preferences.
+
+A notice is written in the transaction of the event that it reports (sql/). It has no content and grants nothing.
+Channels and devices decide where texts are sent, so each of these rows has a code (ledger/codes.py)."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from ledger.models import Coded, Json
 
 
 class Notice(models.Model):
-    """An event to notify people of. `fact` is unique, so the same event is written once."""
+    """An event of which people are notified. `fact` is unique, so that an event is written only once."""
 
     class State(models.TextChoices):
         NEW = "new"
@@ -49,8 +50,10 @@ class Notice(models.Model):
 
 
 class CheckedJson(Json):
-    """JSON of one type. Anything else in the database, written by others, reads as an empty value, so that one damaged
-    row doesn't stop the delivery of all others."""
+    """JSON of one type.
+
+    Anything else that was written into the database reads as an empty value, so that a damaged row doesn't stop the
+    delivery of the others."""
 
     adapter: TypeAdapter[Any]
     empty: Callable[[], Any]
@@ -75,7 +78,9 @@ class MediaByKind(CheckedJson):
 
 
 class Channel(Coded):
-    """A chat or shared mailbox of a queue; without a queue, of the operators. An ended one stays ended."""
+    """A chat or shared mailbox of a queue, or of the operators if it has no queue.
+
+    Once ended, it can't be reactivated."""
 
     class Form(models.TextChoices):
         WEBHOOK = "webhook"
@@ -85,7 +90,7 @@ class Channel(Coded):
     queue = models.ForeignKey(Queue, null=True, on_delete=models.PROTECT, related_name="channels")
     form = models.TextField(choices=Form.choices)
     name = models.TextField()
-    # Encrypted, since a webhook's address is the right to write there. `shown` is its public part.
+    # The address is encrypted, because knowing a webhook's address is enough to post there. `shown` is its public part.
     address = models.TextField()
     shown = models.TextField()
     kinds = KindNames()
@@ -97,7 +102,7 @@ class Channel(Coded):
     class Meta:
         db_table = "approvals_channel"
         constraints = [
-            # An ended row can't be inserted again with its old code.
+            # Unique, so that an ended row can't be inserted again with its old code.
             models.UniqueConstraint(fields=["name", "made_at"], name="approvals_channel_once")
         ]
         triggers = [
@@ -111,8 +116,9 @@ class Channel(Coded):
 
 
 class Device(Coded):
-    """A phone or browser that gets its person's notifications while no page is open. Its address is encrypted, since
-    knowing it is the right to write there. An ended one stays ended."""
+    """A phone or browser that gets its person's notifications while no page is open.
+
+    Its address is encrypted, because knowing it is enough to send there. Once ended, it can't be reactivated."""
 
     FREE = frozenset({"told_at", "ended_at", "why"})
 
@@ -135,7 +141,7 @@ class Device(Coded):
             models.UniqueConstraint(
                 fields=["digest"], condition=models.Q(ended_at__isnull=True), name="approvals_device_once"
             ),
-            # An ended row can't be inserted again with its old code.
+            # Unique, so that an ended row can't be inserted again with its old code.
             models.UniqueConstraint(fields=["digest", "made_at"], name="approvals_device_made_once"),
         ]
         indexes = [
@@ -214,7 +220,9 @@ def default_digest_time() -> time:
 
 
 class Preference(models.Model):
-    """A person's notification settings. Without a row, or without a kind in it, the kind's own rule applies."""
+    """A person's notification settings.
+
+    For people without a row, and kinds that are not in it, the kind's default applies."""
 
     class Digest(models.TextChoices):
         NONE = "none"

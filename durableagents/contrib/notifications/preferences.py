@@ -29,8 +29,9 @@ Media = Annotated[list[Literal["email", "push", "browser"]], Field(max_length=3)
 
 
 class PreferenceBody(Strict):
-    """Notification preferences. A kind that isn't named follows the default. Quiet hours need both a start and an
-    end."""
+    """Notification preferences.
+
+    A kind that isn't named follows its default. Quiet hours need both a start and an end."""
 
     ways: Annotated[dict[KindName, Media], Field(max_length=40)] = Field(
         default={}, description="Media by kind of notification; a kind that is not named follows the default."
@@ -60,7 +61,7 @@ class PreferenceRow(Shape):
 
 
 def settings_of(person: int) -> PreferenceRow:
-    """Return a person's settings, or the defaults."""
+    """Return a person's settings as a row, or the defaults."""
     row = preference_of(person)
     times = {name: getattr(row, name) for name in ("quiet_from", "quiet_until", "digest_at")}
     return PreferenceRow.of(
@@ -72,7 +73,7 @@ def settings_of(person: int) -> PreferenceRow:
 
 @transaction.atomic
 def save_settings(body: PreferenceBody, *, by: Actor) -> PreferenceRow:
-    """Replace a person's settings. Raises InvalidInput by the wrong field."""
+    """Replace a person's settings. Raises InvalidInput with the wrong field."""
     if by.person is None:
         raise Forbidden("Only a person with an account receives notifications.")
     known = [kind.name for kind in CHOSEN]
@@ -106,7 +107,7 @@ def save_settings(body: PreferenceBody, *, by: Actor) -> PreferenceRow:
 
 
 def request_test(*, by: Actor) -> None:
-    """Send a test to oneself, at most one a minute."""
+    """Send the person a test notification, at most one a minute."""
     fact = f"{by.person}:{database_now():%Y-%m-%dT%H:%M}"
     tell(Notification(kind=TEST.name, fact=fact, person=by.person))
 

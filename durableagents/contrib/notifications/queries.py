@@ -1,4 +1,4 @@
-"""The delivery log, and what is unsent."""
+"""The delivery log, and metrics of notices that are not sent yet."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENDED = (Delivery.State.SENT, Delivery.State.NEEDLESS, Delivery.State.DEAD)
 
 
 class TryRow(Shape):
-    """One attempt to send. `unknown`: it started, and its worker was lost before recording the result."""
+    """One attempt to send. The outcome `unknown` means that the worker was lost before it recorded a result."""
 
     at: str = Field(description="Time of the attempt.")
     outcome: str = Field(description="unknown, sent, failed, refused or needless.")
@@ -51,7 +51,7 @@ class DeliveryRow(Shape):
 
     @property
     def label(self) -> str:
-        """The kind's name in the console."""
+        """Return the kind's name in the console."""
         return KINDS[self.kind].label if self.kind in KINDS else self.kind
 
     @property
@@ -71,7 +71,7 @@ def find_deliveries(
     beyond: tuple[datetime, int] | None = None,
     limit: int = PAGE,
 ) -> list[DeliveryRow]:
-    """Return the newest matching deliveries, one more than `limit` if there are more."""
+    """Return the newest matching deliveries. There is one more than `limit` if the list continues."""
     rows = Delivery.objects.select_related("notice", "channel").order_by("-made_at", "-id")
     if state:
         rows = rows.filter(state=state)
@@ -86,7 +86,7 @@ def find_deliveries(
 
 
 def delivery_rows(rows: Sequence[Delivery]) -> list[DeliveryRow]:
-    """Return rows for pages and the API, with the accounts' current names from one query."""
+    """Return rows for pages and the API. One query reads the current names of their accounts."""
     people = User.objects.in_bulk({row.person for row in rows if row.person is not None})
     return [
         DeliveryRow.of(
@@ -115,7 +115,7 @@ def may_read_log(held: frozenset[str]) -> bool:
 
 
 def read_metrics() -> Iterator[Metric]:
-    """Yield how many notices are due, and since when. Raises DatabaseError."""
+    """Yield the number of due notices and the age of the oldest one. Raises DatabaseError."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT count(*), coalesce(extract(epoch FROM statement_timestamp() - min(due_at)), 0)::float8 "

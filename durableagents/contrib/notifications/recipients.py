@@ -1,5 +1,6 @@
-"""Recipients of a notice, found when it is addressed and again before sending, by current rights: people who lost the
-role, started the run themselves or no longer see it get nothing."""
+"""Determines the recipients of a notice, when it is addressed and again before it is sent.
+
+Current rights count: people who lost the role, started the run themselves, or can no longer see it get nothing."""
 
 from __future__ import annotations
 
@@ -32,12 +33,14 @@ from runs.services.questions import roles_for
 from runs.services.settling.agreeing import Proposal, newest
 
 INQUIRIES = ("inquiry", "inquiry_answer")
-MAX_RECIPIENTS = 500  # checked per notice
+MAX_RECIPIENTS = 500  # accounts checked per notice
 
 
 @dataclass
 class Subject:
-    """A notice with the rows that it is about, read now. `proposal` is the proposed outcome that it asks to confirm."""
+    """A notice with the current rows of its subject.
+
+    `proposal` is the proposed outcome that it asks people to confirm."""
 
     notice: Notice
     run: Run | None
@@ -53,7 +56,7 @@ class Subject:
 
     @cached_property
     def queues(self) -> list[str]:
-        """Return the queues that are asked: the first one and authentic escalations."""
+        """Return the queues that are asked: the first one, and those of authentic escalations."""
         if self.approval is not None:
             return authentic_places([self.approval])[self.approval.id]
         detail = None if self.wait is None else self.wait.detail
@@ -62,7 +65,7 @@ class Subject:
 
     @cached_property
     def roles(self) -> frozenset[str]:
-        """Return the recipients' roles, if recipients depend on roles."""
+        """Return the roles of the recipients; empty if recipients don't depend on roles."""
         if self.audience == Audience.DECIDERS:
             return frozenset(role for queue in self.queues if (role := QUEUES.get(queue)))
         if self.wait is not None and self.wait.kind == Wait.Kind.INPUT:
@@ -74,7 +77,7 @@ class Subject:
 
     @property
     def obsolete_reason(self) -> str:
-        """Return why nobody needs the notice any more; empty if someone does."""
+        """Return why nobody needs the notice any more; empty if it is still needed."""
         notice = self.notice
         if self.approval is not None and self.approval.state != ApprovalState.OPEN:
             return f"it is {self.approval.state}"
@@ -99,7 +102,7 @@ class Subject:
 
 
 def read_subject(notice: Notice) -> Subject:
-    """Read the rows that a notice is about."""
+    """Read the rows of a notice's subject."""
     found = Subject(notice, None, None, None)
     if notice.run_id is not None:
         found.run = Run.objects.filter(pk=notice.run_id).first()
@@ -142,7 +145,7 @@ def find_recipients(subject: Subject) -> list[User]:
 
 
 def may_receive(subject: Subject, user: User | None) -> bool:
-    """Return whether an account may act on it, or it is theirs, by current rows."""
+    """Return whether an account may act on the subject, or is named as the recipient, judged by current rows."""
     if user is None or not user.is_active or not is_authentic_account(user):
         return False
     held, notice, run = roles(user), subject.notice, subject.run
@@ -162,12 +165,12 @@ def may_receive(subject: Subject, user: User | None) -> bool:
 
 
 def _deputies(queues: list[str]) -> Any:
-    """Return current deputies there; whether each may decide is judged separately."""
+    """Return the current deputies in these queues. Whether each may decide is checked separately."""
     there = Q(queue__name__in=queues) | Q(queue__isnull=True)
     now = Q(revoked_at__isnull=True, starts_at__lte=Now(), ends_at__gt=Now())
     return Deputy.objects.filter(there, now).values("deputy")
 
 
 def _delegates(subject: Subject) -> Any:
-    """Return people it was delegated to."""
+    """Return the people to whom the approval was delegated."""
     return Delegation.objects.filter(approval=subject.notice.approval_id, ended_at__isnull=True).values("deputy")

@@ -1,5 +1,7 @@
-"""Texts of notices. Of a call's arguments only headline and amount appear; untrusted text becomes one short, harmless
-line. The link grants nothing: its page requires sign-in."""
+"""The texts of notices.
+
+Of a call's arguments, they contain only headline and amount. Untrusted text is reduced to one short line without links.
+The notice's link grants nothing: its page requires sign-in."""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from runs.models import Wait
 
 MAX_LENGTH = 160
 MAX_IN_A_GROUP = 50
-# What mail and chat programs turn into links: schemes, addresses, and names that look like hosts.
+# Text that mail and chat programs would turn into links: schemes, addresses, and names that look like hosts.
 _DOTS = re.compile(r"(?<=[^\W_])\.(?=[^\W\d_]{2})")
 _VERDICTS = {"happened": "it happened", "did_not": "it did not happen"}
 _SIGN_IN = "You have to sign in to open the link."
@@ -41,12 +43,12 @@ class Text:
 
 
 def harmless(text: object, length: int = MAX_LENGTH) -> str:
-    """Return untrusted text as one line with everything visible and no links."""
+    """Return untrusted text as one line in which all characters are visible and nothing becomes a link."""
     return _DOTS.sub("[.]", one_line(str(text), length).replace("://", "[:]//").replace("@", "[at]"))
 
 
 def text_of(subject: Subject, zone: str = "UTC") -> Text:
-    """Return a notice's text with times in this zone."""
+    """Return the text of a notice, with times in this time zone."""
     kind, (title, lines) = KINDS[subject.notice.kind], _title_and_lines(subject, zone)
     if subject.run is not None:
         lines += [("Agent", subject.run.graph_id), ("Run", str(subject.run.pk))]
@@ -81,7 +83,9 @@ def _title_and_lines(subject: Subject, zone: str) -> tuple[str, Lines]:
 
 
 def _of_inquiry(subject: Subject, zone: str) -> tuple[str, Lines]:
-    """Return the text of an inquiry; of the call only its title, since the person asked may not read payloads."""
+    """Return the text of an inquiry.
+
+    It contains only the title of the call, since the person asked may not read payloads."""
     approval, row = subject.approval, subject.inquiry
     assert approval is not None and row is not None
     tool = cards_by_name(subject.run.graph_id if subject.run else "").get(approval.tool)
@@ -121,7 +125,7 @@ def _of_wait(wait: Wait, zone: str) -> tuple[str, Lines]:
 
 
 def page_of(subject: Subject) -> str:
-    """Return the path of the page to read it on: it holds only an id, and the page requires sign-in."""
+    """Return the path of the page about the subject. The path contains only an id, and the page requires sign-in."""
     if subject.approval is not None:
         return reverse("approval", args=[subject.approval.pk])
     if subject.run is not None:
@@ -130,7 +134,7 @@ def page_of(subject: Subject) -> str:
         return reverse("rule_change", args=[subject.change.pk])
     try:
         return reverse(KINDS[subject.notice.kind].page)
-    except NoReverseMatch:  # its app was left out since
+    except NoReverseMatch:  # the app with this page has been removed since
         return reverse("overview")
 
 
@@ -142,12 +146,12 @@ def _moment(at: datetime, zone: str) -> str:
 
 
 def mail_subject(texts: list[Text]) -> str:
-    """Return a mail's subject: of several texts, their number and the first."""
+    """Return the subject of a mail. For several texts, it has their number and the first one."""
     return texts[0].subject if len(texts) == 1 else f"{len(texts)} notifications, first: {texts[0].subject}"[:200]
 
 
 def as_text(texts: list[Text], *, is_own: bool) -> str:
-    """Return a mail's plain text."""
+    """Return the plain text of a mail."""
     parts = [_block(one) for one in texts[:MAX_IN_A_GROUP]]
     if len(texts) > MAX_IN_A_GROUP:
         parts.append(f"And {len(texts) - MAX_IN_A_GROUP} more.")
@@ -164,13 +168,13 @@ def _footer(is_own: bool) -> list[str]:
 
 
 def as_html(texts: list[Text], *, is_own: bool) -> str:
-    """Return a mail's plain HTML: nothing is loaded, and only our links are in it."""
+    """Return the HTML of a mail. It loads nothing, and has no links but ours."""
     values = {"texts": texts[:MAX_IN_A_GROUP], "more": len(texts[MAX_IN_A_GROUP:]), "footer": _footer(is_own)}
     return render_to_string("notifications/mail.html", values)
 
 
 def as_push(texts: list[Text]) -> dict[str, str]:
-    """Return a lock screen's text: kind, queue and deadline, without amount and headline."""
+    """Return the text for a lock screen: kind, queue and deadline, but no amount or headline."""
     first = texts[0]
     values = dict(first.lines)
     title = f"{first.subject.partition(':')[0]}: {values['What']}" if "What" in values else first.subject
@@ -182,13 +186,15 @@ def as_push(texts: list[Text]) -> dict[str, str]:
 
 
 def as_browser_notification(text: Text, *, tag: str) -> dict[str, str]:
-    """Return the notification of an open page."""
+    """Return a text as the notification that an open page shows."""
     body = "\n".join(value for label, value in text.lines if label in ("Amount", "Queue", "Why"))
     return {"tag": tag, "title": text.subject, "body": body, "url": urlsplit(text.url).path}
 
 
 def as_chat(texts: list[Text]) -> dict[str, object]:
-    """Return a Slack-compatible message. Text between < and > is a command there."""
+    """Return a Slack-compatible message.
+
+    Text between < and > is escaped, because Slack would execute it as a command."""
     blocks = []
     for one in texts[:MAX_IN_A_GROUP]:
         lines = [f"{label}: {_for_chat(text)}" for label, text in one.lines]

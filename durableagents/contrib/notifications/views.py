@@ -1,4 +1,4 @@
-"""Pages of notification settings, the delivery log and channels, and acts on one's own devices."""
+"""Pages for notification settings, the delivery log and channels, and the forms for one's own devices."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import AUDITOR, EVERY, OPERATOR, actor, ordered, roles
 from ledger.zones import zones
 
-_MAX_OWN = 10  # deliveries on a person's own page
-_COOKIE_SECONDS = 400 * 86_400  # the longest that browsers keep cookies
+_MAX_OWN = 10  # deliveries listed on a person's own page
+_COOKIE_SECONDS = 400 * 86_400  # browsers keep cookies no longer than this
 
 
 class NotificationPage(FormPage):
-    """For everybody with a role, and for administrators."""
+    """Base of pages for people with any role, and for administrators."""
 
     section = "notifications"
 
@@ -62,7 +62,7 @@ class Mine(NotificationPage):
     template = "notifications/mine.html"
 
     def tell(self, request: HttpRequest, refused: Refused | None = None) -> HttpResponse:
-        """Show the page, with a refused form."""
+        """Show the page, with the errors of a refused form."""
         assert request.user.pk is not None
         own = preferences.settings_of(request.user.pk)
         context = {
@@ -84,12 +84,12 @@ class Settings(NotificationAct, Mine):
     act, done, page = "settings", "Notification settings saved.", "notifications"
 
     def perform(self, form: Sent, by: Actor, **address: Any) -> Any:
-        """Save the form."""
+        """Save the settings in the form."""
         preferences.save_settings(_preference_body(form), by=by)
 
 
 def _preference_body(form: Sent) -> PreferenceBody:
-    """Read the form. A cleared box sends nothing, so every kind is set."""
+    """Read the form. Every kind is set, because browsers don't send boxes that are not ticked."""
     boxes = {f"{kind.name}.{by}": (kind.name, by.value) for kind in CHOSEN for by in Medium}
     form.check([*boxes, *(name for name in PreferenceBody.model_fields if name != "ways")])
     ways: dict[str, list[str]] = {kind.name: [] for kind in CHOSEN}
@@ -101,7 +101,7 @@ def _preference_body(form: Sent) -> PreferenceBody:
 
 
 class Tests(NotificationPage):
-    """Send a test to oneself."""
+    """Send a test notification to oneself."""
 
     http_method_names = ["post"]
 
@@ -125,13 +125,13 @@ class Browser(NotificationPage):
 
 
 def _own_page() -> str:
-    """Return the page of one's own account; without an app that has one, that of notifications."""
+    """Return the URL name of the reader's account page, or of the notifications page if no app provides one."""
     views = [page.view for page in pages_on("account", frozenset(EVERY))]
     return "account" if "account" in views else "notifications"
 
 
 class Devices(OwnPage):
-    """Register this device for notifications."""
+    """Register this browser for notifications."""
 
     http_method_names = ["post"]
 
@@ -156,7 +156,7 @@ class Devices(OwnPage):
 
 
 class DeviceRemovals(OwnPage):
-    """Remove an own device."""
+    """Remove a device of one's own."""
 
     http_method_names = ["post"]
 
@@ -176,7 +176,7 @@ class LogPage(NotificationPage):
     template = "notifications/log.html"
 
     def tell(self, request: HttpRequest, refused: Refused | None = None, delivery_id: int = 0) -> HttpResponse:
-        """Show the page, with a form refused for one delivery."""
+        """Show the page, with the errors of a form refused for one delivery."""
         state, by = request.GET.get("state", ""), request.GET.get("by", "")
         state = state if state in Delivery.State.values else ""
         by = by if by in Delivery.By.values else ""
@@ -210,7 +210,7 @@ class ChannelsPage(NotificationPage):
     template = "notifications/channels.html"
 
     def tell(self, request: HttpRequest, refused: Refused | None = None, channel_id: int = 0) -> HttpResponse:
-        """Show the page, with a form refused for one channel."""
+        """Show the page, with the errors of a form refused for one channel."""
         context = {
             "channels": [
                 (
@@ -230,12 +230,12 @@ class ChannelsPage(NotificationPage):
 
 
 class ChannelAct(ForAdmins, NotificationAct, ChannelsPage):
-    """An act for administrators; the service checks it again."""
+    """Base of administrators' acts. The service checks the account again."""
 
     page = "channels"
 
     def name_form(self, form: Sent, **address: Any) -> str:
-        """Name the form with its channel."""
+        """Return a name for the form that includes its channel."""
         return f"{type(self).__name__}-{address.get('channel_id', 0)}"
 
 
@@ -272,7 +272,7 @@ class ChannelTests(ChannelAct):
 
 
 def _channel_values(form: Sent, body: Callable[..., Any]) -> dict[str, Any]:
-    """Read the form, whose boxes are the kinds."""
+    """Read the form. Its boxes are the kinds."""
     boxes = {f"kind.{name}": name for name in (*OF_QUEUES, *OF_OPERATORS)}
     fields = (
         ("name", "queue", "form", "address", "justification") if body is ChannelBody else ("address", "justification")

@@ -1,7 +1,7 @@
 """Web Push (RFC 8030): encrypted messages (RFC 8291) and this installation's key (VAPID, RFC 8292)."""
 
-# http-ece and py-vapid are what pywebpush is made of. Its HTTP clients are not used: messages go through the one that
-# checks addresses (durableagents/outgoing/http.py).
+# http-ece and py-vapid are the libraries that pywebpush consists of. Its HTTP client is not used, because messages must
+# be sent by ours, which checks addresses (durableagents/outgoing/http.py).
 
 from __future__ import annotations
 
@@ -27,29 +27,30 @@ from py_vapid import Vapid02
 from durableagents.env import kept_secret
 from ledger.errors import DurableAgentsError
 
-# Push services accept at least 4,096 bytes. All messages have one length, to hide the kind of news. The longest has two
-# texts (texts.py, MAX_LENGTH) of characters that JSON writes as six bytes. The rest is blanks, which JSON ignores.
+# Push services accept at least 4,096 bytes. All messages are padded to one length, to hide which kind they are. The
+# longest has two texts (texts.py, MAX_LENGTH) whose characters each take six bytes in JSON. JSON ignores the blanks
+# used for padding.
 PADDED_LENGTH = 2560
 SECRET_LENGTH, POINT_LENGTH = 16, 65
-TOKEN_SECONDS = 12 * 3600  # RFC 8292 allows a day
+TOKEN_SECONDS = 12 * 3600  # RFC 8292 allows up to a day
 
 
 class PushUnavailable(DurableAgentsError):
-    """This installation has no push key or contact."""
+    """This installation has no push key, or no contact address for push services."""
 
     status, code, title = 409, "push-unavailable", "Push notifications are not set up"
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionKeys:
-    """A subscription's keys: the device's public key (uncompressed point) and the shared secret."""
+    """The keys of a subscription: the device's public key (an uncompressed point) and the shared secret."""
 
     public: bytes
     secret: bytes
 
     @classmethod
     def parse(cls, p256dh: str, auth: str) -> SubscriptionKeys:
-        """Parse keys as browsers write them (base64url). Raises ValueError."""
+        """Parse keys in the form that browsers use (base64url). Raises ValueError."""
         public, secret = _decode(p256dh), _decode(auth)
         ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), public)
         if len(public) != POINT_LENGTH or len(secret) != SECRET_LENGTH:
@@ -59,14 +60,14 @@ class SubscriptionKeys:
 
 @dataclass(frozen=True, slots=True)
 class VapidKey:
-    """The installation's key. Browsers bind subscriptions to `public`."""
+    """This installation's key. Subscriptions in browsers are bound to `public`."""
 
     private: ec.EllipticCurvePrivateKey
     public: str
 
 
 def encrypt(message: bytes, keys: SubscriptionKeys) -> bytes:
-    """Return the body of a push: `message`, which must be JSON, padded with blanks and encrypted for the device."""
+    """Return the body of a push: `message` (JSON), padded with blanks and encrypted for the device."""
     return http_ece.encrypt(
         message.ljust(PADDED_LENGTH),
         salt=os.urandom(SECRET_LENGTH),
@@ -78,14 +79,14 @@ def encrypt(message: bytes, keys: SubscriptionKeys) -> bytes:
 
 
 def create_key() -> None:
-    """Create the private key (PEM) in its configured file, unless that exists."""
+    """Create the private key (PEM) in its configured file, unless the file exists."""
     key = ec.generate_private_key(ec.SECP256R1())
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode().strip()
     kept_secret(settings.DURABLEAGENTS.push_key_file, make=lambda _: pem)
 
 
 def read_key() -> VapidKey:
-    """Return the configured key. Raises PushUnavailable, which says what to do."""
+    """Return the configured key. Raises PushUnavailable with a text that says what to do."""
     path = settings.DURABLEAGENTS.push_key_file
     try:
         return _read(path, path.stat().st_mtime_ns)
@@ -108,7 +109,7 @@ def is_available() -> bool:
 
 
 def find_contact() -> str:
-    """Return the operator's contact for push services. Raises PushUnavailable."""
+    """Return the operator's contact address for push services. Raises PushUnavailable."""
     environment = settings.DURABLEAGENTS
     if environment.push_contact:
         return environment.push_contact
@@ -124,16 +125,16 @@ def find_contact() -> str:
 
 
 def authorization(endpoint: str, now_seconds: float) -> str:
-    """Return the VAPID header for an endpoint. Raises PushUnavailable."""
+    """Return the VAPID header for requests to an endpoint. Raises PushUnavailable."""
     parts = urlsplit(endpoint)
     claims = {"aud": f"{parts.scheme}://{parts.netloc}", "exp": int(now_seconds) + TOKEN_SECONDS, "sub": find_contact()}
-    # Not strict: a contact may have a port.
+    # The strict check of the library would refuse a contact address with a port.
     return Vapid02(read_key().private, conf={"no-strict": True}).sign(claims)["Authorization"]
 
 
 @lru_cache(maxsize=4)
 def _read(path: Path, changed: int) -> VapidKey:
-    """Read the key; `changed` invalidates the cache. Raises ValueError."""
+    """Read the key. A new `changed` invalidates the cache. Raises ValueError."""
     key = load_pem_private_key(path.read_bytes(), password=None)
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
         raise ValueError("no P-256 key")

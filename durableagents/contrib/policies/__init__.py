@@ -1,1 +1,1 @@
-"""Policies. See README.md."""
+"""Policies: administrators' rules that allow, deny or require approval of calls. See README.md."""

@@ -1,4 +1,4 @@
-"""Policies over HTTP: the rules in force, and, for administrators, publishing, changing, retiring and trying them."""
+"""Policies over HTTP: list the rules in force; administrators also publish, change, retire and try policies."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Policies(ApiView):
 
     @described("Create a policy", PolicyRow, status=201, body=NewPolicyBody)
     def post(self, request: Request) -> Response:
-        """Create a policy. It applies to calls from then on."""
+        """Create a policy. It applies to calls that begin after this."""
         made = services.create(read_body(request, NewPolicyBody), by=self.by)
         return Response(find_policy(made.name), status=201)
 
@@ -68,7 +68,7 @@ class PolicyRetire(ApiView):
 
 
 class PoliciesRestore(ApiView):
-    """Confirm which policies are in force after they were changed outside this installation."""
+    """Confirm which policies are in force after they were changed outside the application."""
 
     permission_classes = [SetsUp]
     roles = {"POST": ()}
@@ -80,7 +80,7 @@ class PoliciesRestore(ApiView):
 
 
 class PoliciesTry(ApiView):
-    """Try a policy on recorded calls. Nothing is changed."""
+    """Try a policy on recorded calls without changing anything."""
 
     permission_classes = [SetsUp]
     roles = {"POST": tuple(MAY_TRY)}

@@ -12,7 +12,7 @@ class PoliciesConfig(AppConfig):
     name = "durableagents.contrib.policies"
     label = "policies"
     default_auto_field = "django.db.models.BigAutoField"
-    # Read by durableagents/grants.py: only the end of a version and its code change.
+    # Read by durableagents/grants.py. Only the end of a version and its code may change.
     frozen_columns: ClassVar[dict[str, set[str]]] = {
         "approvals_policy": {
             *("id", "name", "version", "agent", "tool", "condition", "kinds", "effect", "queue", "within_seconds"),
@@ -30,13 +30,13 @@ class PoliciesConfig(AppConfig):
         return [Section("policies", "Policies", "policies", permission="approvals.change_queue", is_rare=True)]
 
     def demo_settings(self, **by: Any) -> Iterator[tuple[str, Callable[[], object]]]:
-        """Yield what the demo still lacks, with its name (read by durableagents/demo/oversight.py)."""
+        """Yield the demo's missing settings by name (read by durableagents/demo/oversight.py)."""
         from durableagents.contrib.policies import demo
 
         yield from demo.settings(**by)
 
     def ready(self) -> None:
-        """Install this app's feature, protect its rows, and let its acts need two people."""
+        """Install this app's feature, protect its rows, and let its acts require two people."""
         from durableagents.contrib.policies import in_force, queries, services, verify
         from durableagents.contrib.policies.models import Policy
         from ledger import change_control

@@ -1,8 +1,8 @@
 """Policy conditions: expressions over a call, type-checked when written and evaluated per call. Pure."""
 
-# The grammar is that of the run search (runs/queries/expressions.py). Names are those of `FIXED`, and `args.`
-# with a path in the tool's input. Numbers are compared exactly, as decimals. A missing value, or one of another kind,
-# is neither true nor false: callers must assume the stricter.
+# The grammar is that of the run search (runs/queries/expressions.py). The names are those in `FIXED`, and `args.`
+# followed by a path in the tool's input. Numbers are compared exactly, as decimals. If a value is missing or of another
+# kind, the comparison is neither true nor false, and callers must assume the stricter case.
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ _MISSING = object()
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A checked condition. `kinds` tells how each of its names is compared."""
+    """A checked condition. `kinds` says how each of its names is compared."""
 
     expression: Expression | None
     kinds: Mapping[str, str]
 
     def holds(self, asking: Asking) -> bool | None:
-        """Return whether it is true of a call; None if unknown."""
+        """Return whether the condition is true of a call; None if it can't be determined."""
         return True if self.expression is None else _judged(self.expression, self.kinds, asking)
 
     @property
@@ -77,7 +77,7 @@ def parse_condition(text: str, schemas: Iterable[tuple[str, Schema]]) -> Conditi
 
 
 def restore_condition(text: str, kinds: Mapping[str, str]) -> Condition:
-    """Return the condition of a row, which has the kinds. Raises Misread."""
+    """Return the condition stored in a row, with its kinds. Raises Misread."""
     return Condition(read(text) if text.strip() else None, dict(kinds))
 
 
@@ -93,7 +93,7 @@ def find_comparisons(expression: Expression) -> list[Look]:
 
 
 def fields_of(schema: Schema) -> dict[str, str]:
-    """Return the comparable fields of a tool's input by path, with their kind."""
+    """Return the comparable fields of a tool's input, by path, with their kinds."""
     found: dict[str, str] = {}
     _walk(schema, schema, "", found, 0)
     return found
@@ -108,7 +108,7 @@ def _walk(schema: Schema, root: Schema, place: str, found: dict[str, str], depth
 
 
 def _resolved(schema: Any, root: Schema) -> Schema:
-    """Return a schema without references and null alternatives."""
+    """Return a schema with references resolved and null alternatives removed."""
     for _ in range(DEEPEST):
         if not isinstance(schema, Mapping):
             return {}
@@ -127,7 +127,7 @@ def _resolved(schema: Any, root: Schema) -> Schema:
 def _kind(schema: Schema, root: Schema) -> str:
     some = [_resolved(each, root) for each in schema.get("anyOf") or () if each != {"type": "null"}]
     types = {each.get("type") for each in some}
-    # A decimal may be a number (an integer, if floats are refused) or a numeric text.
+    # In JSON, a decimal may be a number (only an integer if floats are refused) or a text with a number.
     if some:
         return NUMBER if types & {"number", "integer"} and types <= {"number", "integer", "string"} else OTHER
     match schema.get("type"):
@@ -167,7 +167,7 @@ def _kind_of(look: Look, schemas: list[tuple[str, Schema]]) -> str:
 
 
 def _check(look: Look, kind: str) -> None:
-    """Check that the kind has this comparison and the value fits. Raises Misread."""
+    """Check that the kind allows this comparison and that the value fits. Raises Misread."""
     allowed = _SIGNS[kind]
     if look.sign not in allowed:
         signs = ", ".join("is set" if sign == "set" else sign for sign in allowed)
@@ -273,7 +273,7 @@ def _lookup(name: str, asking: Asking) -> Any:
 
 
 def _comparable(value: Any, kind: str, *, is_written: bool = False) -> Any:
-    """Return the value as its kind compares it; None if of another kind."""
+    """Convert a value for comparison by its kind; None if the value is of another kind."""
     match kind:
         case "number":
             return _number(value)
@@ -288,7 +288,7 @@ def _comparable(value: Any, kind: str, *, is_written: bool = False) -> Any:
 
 
 def _number(value: Any) -> Decimal | None:
-    """Return the number exactly as written."""
+    """Return the number as an exact decimal."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str, Decimal)):
         return None
     try:

@@ -1,4 +1,4 @@
-"""The demo's policy: it is published once, and stays as people change it."""
+"""The demo's policy. It is published once; later changes by people are kept."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ POLICY = "large_customer_refunds"
 
 
 def settings(by: Actor, justification: str) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield the act that publishes the policy, unless there ever was one of that name."""
+    """Yield the act that publishes the policy, unless a policy of that name ever existed."""
     if Policy.objects.filter(name=POLICY).exists():
         return
     body = services.NewPolicyBody(

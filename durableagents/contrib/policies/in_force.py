@@ -1,4 +1,4 @@
-"""Read the policies in force in one statement, and check them against the record."""
+"""Reads the policies in force in one statement, and checks them against the record."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read_policies() -> Rulebook:
 
 
 def book_of(values: Any) -> Rulebook:
-    """Return a rulebook; one with a problem if it differs from the record."""
+    """Build the rulebook. If the policies differ from the record, it has a problem instead of rules."""
     rows = [row_of(Policy, each) for each in values["policies"]]
     if values["revision"] is None:
         return Rulebook(0, problem="there are policies, but no record of which are in force" if rows else "")
@@ -62,7 +62,7 @@ def _problem(revision: PolicyRevision, rows: Sequence[Policy]) -> str:
 
 
 def rule_of(row: Policy) -> Rule:
-    """Return a version as an executable rule. Raises Misread, DefinitionError."""
+    """Return a version as a rule that can be evaluated. Raises Misread, DefinitionError."""
     return Rule(
         name=row.name,
         version=row.version,

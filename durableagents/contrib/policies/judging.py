@@ -1,5 +1,7 @@
-"""Evaluate all policies in force for a call; the strictest match counts: deny, then require (each queue), then allow.
-Pure. A condition that can't be evaluated matches for restrictions only."""
+"""Evaluates all policies in force for a call. Pure.
+
+The strictest match counts: deny, then require (each queue), then allow. A condition that can't be evaluated matches
+only for deny and require."""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Rulebook:
-    """The policies of a revision; with a `problem` they are unknown."""
+    """The policies of a revision. If it has a `problem`, the policies are unknown."""
 
     revision: int
     rules: Sequence[Rule] = ()
@@ -47,11 +49,11 @@ class Rulebook:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether no call needs to be judged."""
+        """Return whether there are no policies, so that calls need no judgement."""
         return not (self.rules or self.problem)
 
     def judge(self, asking: Asking) -> Judged | None:
-        """Return the judgement of a call; None without policies."""
+        """Return the judgement of a call; None if there are no policies."""
         if self.problem:
             return Judged("deny", self.revision, problem=self.problem)
         if not self.rules:
@@ -75,7 +77,9 @@ class Rulebook:
 
 
 def _demanded(found: Sequence[Rule], effect: Effect) -> tuple[Demand, ...]:
-    """Return each queue once, by its first policy, with the proofs of all policies that require it."""
+    """Return one demand per queue, from the first policy that requires it.
+
+    Its proof combines those of all policies that require the queue."""
     if effect != "require":
         return ()
     by_queue: dict[str, Demand] = {}

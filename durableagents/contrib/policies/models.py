@@ -1,7 +1,8 @@
-"""Rows of policy versions: a new one ends the previous one, and a retired policy has none in force."""
+"""Rows of policy versions. A new version ends the previous one; a retired policy has no version in force."""
 
-# Each has a code (ledger/codes.py), and each change of the set in force a revision with its digest (`PolicyRevision`).
-# A forged addition, change or removal therefore lets nothing through: it doesn't match, and calls stop for an operator.
+# Each row has a code (ledger/codes.py). Each change of the set in force adds a revision with a digest of the set
+# (`PolicyRevision`). If rows are added, changed or removed outside the application, the digest doesn't match, and calls
+# stop for an operator.
 
 from __future__ import annotations
 
@@ -18,9 +19,10 @@ from ledger.models import Coded, Json
 
 
 class Policy(Coded):
-    """One version of a policy. `agent` and `tool` are empty for any; `condition` is an expression
-    (conditions.py) or empty, and `kinds` tells how its names are compared. `queue` and `within_seconds`
-    are for `require`."""
+    """One version of a policy.
+
+    `agent` and `tool` are empty for any; `condition` is an expression (conditions.py) or empty, and `kinds` tells how
+    its names are compared. `queue` and `within_seconds` are for `require`."""
 
     class Effect(models.TextChoices):
         ALLOW = "allow"
@@ -67,7 +69,7 @@ class Policy(Coded):
         return self.ended_at is None
 
     def as_record(self) -> dict[str, Any]:
-        """Return its values for a record."""
+        """Return the version's values for a record."""
         return ({} if self.proof is None else {"proof": self.proof}) | {
             "name": self.name,
             "version": self.version,

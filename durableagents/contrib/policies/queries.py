@@ -1,4 +1,4 @@
-"""Rows of policies for pages and the API: the rules in force, with the gates in code, and the versions of a policy."""
+"""Policies for pages and the API: the rules in force, including gates in code, and the versions of a policy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from runs.engine.errors import DefinitionError
 from runs.engine.gating.proof import threshold_in
 
 MAX_VERSIONS = 100
-# Fields that people read, in order, with their labels.
+# The fields shown to people, in order, with their labels.
 _LABELS = {
     "agent": "Agent",
     "tool": "Tool",
@@ -65,7 +65,7 @@ class _Rule(Shape):
 
 
 class PolicyVersionRow(_Rule):
-    """A version of a policy."""
+    """One version of a policy."""
 
     version: int = Field(description="Number of the version, from 1.")
     set_by: ActorName
@@ -79,7 +79,7 @@ class PolicyVersionRow(_Rule):
 
 
 class PolicyRow(Shape):
-    """A policy, as of its newest version."""
+    """A policy, with the values of its newest version."""
 
     name: str = Field(description="Name of the policy.")
     version: int = Field(description="Number of its newest version.")
@@ -105,7 +105,7 @@ class RulePage(Page):
 
 
 def find_rules() -> RulePage:
-    """Return the policies in force, then the gates in code, which no policy removes."""
+    """Return the policies in force, then the gates in code, which policies can't remove."""
     policies = [policy_rule(row) for row in Policy.objects.filter(ended_at__isnull=True).order_by("name")]
     problem = read_policies().problem
     return RulePage.of(None, results=[*policies, *_gates_in_code()], next=None, problem=problem)
@@ -164,7 +164,7 @@ def _versions(name: str) -> list[PolicyVersionRow]:
 
 
 def _changes(before: Policy | None, now: Policy) -> list[PolicyChangeRow]:
-    """Return the differences in the form's order; none for a first version."""
+    """Return the differences from the version before, in the order of the form; none for a first version."""
     if before is None:
         return []
     pairs = [(label, _words(before, name), _words(now, name)) for name, label in _LABELS.items()]
@@ -178,7 +178,7 @@ def _words(row: Policy, name: str) -> str:
 
 
 def _proof_words(proof: Any) -> str:
-    """Return what an approval must prove, as text; empty if no more than its queue asks, or unreadable."""
+    """Return as text what an approval must prove; empty if it is no more than the queue requires, or unreadable."""
     with suppress(DefinitionError):
         return asked_in_words(threshold_in(proof)).partition(": ")[2]
     return ""
@@ -199,6 +199,6 @@ def agents_and_tools() -> tuple[list[str], list[str]]:
 
 
 def use_of_queue(name: str) -> str:
-    """Return which policy in force asks at a queue, as text; empty for none."""
+    """Return as text which policy in force uses a queue; empty if none does."""
     policy = Policy.objects.filter(queue=name, ended_at__isnull=True).first()
     return f"the policy {policy.name} uses it" if policy is not None else ""

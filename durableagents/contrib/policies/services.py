@@ -1,5 +1,7 @@
-"""Administrators' acts on policies. Each is one transaction, applies from its commit to every call not yet sent, and
-records before and after."""
+"""Administrators' acts on policies.
+
+Each is one transaction that records the state before and after. From its commit, it applies to every call that is not
+yet sent."""
 
 from __future__ import annotations
 
@@ -34,14 +36,14 @@ from runs.models import PolicyRevision
 from runs.queries.expressions import MAX_EXPRESSION_LENGTH, Misread
 from runs.services.bodies import SteerBody
 
-EVERY_CALL = "every call"  # typed to confirm a rule that stops every call
+EVERY_CALL = "every call"  # must be typed to confirm a rule that stops every call
 MAX_WAIT = 24 * 365
-MAX_CALLS = 10_000  # that a policy is tried on
+MAX_CALLS = 10_000  # largest number of calls on which a policy can be tried
 Text = Annotated[str, Field(max_length=MAX_EXPRESSION_LENGTH)]
 
 
 class Rule(Strict):
-    """A policy, as its fields describe it."""
+    """The fields of a policy."""
 
     agent: Name = Field(default="", description="Agent that it applies to; empty: any agent.")
     tool: Name = Field(default="", description="Tool that it applies to; empty: any tool.")
@@ -68,8 +70,10 @@ class Rule(Strict):
 
 
 class TryBody(Rule):
-    """A policy to try on the newest `calls` recorded calls, in place of the one in force with the same `name`, if any.
-    Other fields are accepted as a form sends them, and ignored."""
+    """A policy to try on the newest `calls` recorded calls.
+
+    It takes the place of the policy in force with the same `name`, if any. Other fields are accepted, because a form
+    sends them, and ignored."""
 
     name: Name = Field(default="", description="Policy in force that it would replace; empty: none.")
     rule: Text = Field(default="as tried", description="Explanation that approvers would see.")
@@ -87,16 +91,18 @@ class NewPolicyBody(Rule, SteerBody):
 
 
 class PolicyBody(Rule, SteerBody):
-    """A new version of a policy. `seen` is the version it is based on; refused if there is a newer one."""
+    """A new version of a policy.
+
+    `seen` is the version it is based on; the request is refused if there is a newer one."""
 
     seen: Annotated[int, Field(strict=False, ge=1), NoFlag] | None = Field(
         default=None, description="Version that it is based on; refused with 409 if there is a newer one."
     )
 
 
-MAX_POLICIES = 200  # in force at once
+MAX_POLICIES = 200  # policies in force at the same time
 NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
-TAKEN = frozenset({"restore", "try", "new", "of"})  # by URLs
+TAKEN = frozenset({"restore", "try", "new", "of"})  # these names are used in URLs
 _ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(hashtextextended('policy changes', 60))"
 _LAST = 2**63 - 1
 _ALONE = "SELECT runs_policies_alone()"
@@ -116,7 +122,7 @@ _FIELDS = fields_of(
     "within_hours": ("p-within", "Deadline (hours)"),
     "proof_minutes": ("p-proof", "Re-authenticate within (min)"),
 }
-# The place on the page and the label of each field, by form.
+# The element on the page and the label of each field, by form.
 FORM_FIELDS = {
     "add": _FIELDS,
     "try": _FIELDS,
@@ -147,14 +153,16 @@ def find(name: str) -> Policy:
 
 
 def _newest(name: str) -> Policy | None:
-    """Return the version in force or the newest; a forged one only if there is no other."""
+    """Return the version in force, or the newest one. Forged versions are only returned if there is no other."""
     rows = Policy.objects.filter(name=name).order_by(IsNull(F("ended_at"), True).desc(), "-version")
     looked = list(rows[:LOOKED_AT])
     return next((row for row in looked if row.is_in_force or row.is_authentic), looked[0] if looked else None)
 
 
 def _number_after(last: Policy | None, name: str) -> int:
-    """Return the next version's number, unused in any spelling. Raises InvalidInput if forged ones leave none."""
+    """Return the number of the next version: it is not used by this name in any spelling.
+
+    Raises InvalidInput if forged versions use all higher numbers."""
     taken = Policy.objects.alias(spelled=Lower("name")).filter(spelled=name).values_list("version", flat=True)
     number = next_version(taken, last.version if last is not None and last.is_authentic else 0)
     if number is None:
@@ -166,7 +174,7 @@ def _number_after(last: Policy | None, name: str) -> int:
 @two_person("policies", needs=PERMISSION, trial="policy_tries")
 @transaction.atomic
 def create(body: NewPolicyBody, *, by: Actor) -> Policy:
-    """Put a new policy in force. Raises InvalidInput by the wrong field, Forbidden, JustificationRequired."""
+    """Put a new policy in force. Raises InvalidInput with the wrong field, Forbidden, JustificationRequired."""
     by, why = as_admin(by, "change policies"), justified("policy", body.justification)
     _alone()
     if not NAME.fullmatch(body.name) or body.name in TAKEN:
@@ -183,7 +191,9 @@ def create(body: NewPolicyBody, *, by: Actor) -> Policy:
 @two_person("policies", needs=PERMISSION, trial="policy_tries")
 @transaction.atomic
 def change(name: str, body: PolicyBody, *, by: Actor) -> Policy:
-    """Replace the version in force. Raises PolicyChanged if it isn't the one seen; else as `create`, and NotFound."""
+    """Replace the version in force.
+
+    Raises what `create` raises, NotFound, and PolicyChanged if the version is not `seen`."""
     by, why = as_admin(by, "change policies"), justified("policy_change", body.justification)
     _alone()
     last = _live(name)
@@ -208,8 +218,10 @@ def retire(name: str, *, by: Actor, justification: str) -> Policy:
 @two_person("policies", needs=PERMISSION)
 @transaction.atomic
 def restore(*, by: Actor, justification: str) -> None:
-    """Repair forged policies, for which all calls stop: end additions, and restore forged endings as new versions.
-    Raises InvalidInput if nothing is wrong, Forbidden, JustificationRequired."""
+    """Repair forged policies, because of which all calls are stopped.
+
+    Forged additions are ended, and versions that were ended by forgery are restored as new versions. Raises
+    InvalidInput if nothing is wrong, Forbidden, JustificationRequired."""
     by, why = as_admin(by, "change policies"), justified("policy_restore", justification)
     _alone()
     problem = read_policies().problem
@@ -217,7 +229,7 @@ def restore(*, by: Actor, justification: str) -> None:
         raise wrong("justification", "is not needed here", "the policies in force match the record")
     before = [str(row) for row in _in_force()]
     for row in _in_force():
-        if not row.is_authentic:  # it gets no code of ours
+        if not row.is_authentic:  # without a code, so that the forged row doesn't become authentic
             Policy.objects.filter(pk=row.pk).update(ended_at=database_now(), ended_by=by.ref, code=None)
     for row in _lost():
         number = _number_after(_newest(row.name), row.name)
@@ -231,7 +243,7 @@ def restore(*, by: Actor, justification: str) -> None:
 
 
 def _lost() -> list[Policy]:
-    """Return versions that were ended by forgery, except of policies in force or with a later version."""
+    """Return versions that were ended by forgery, unless their policy is in force or has a later version."""
     kept = {row.name for row in _in_force()}
     found: dict[str, Policy] = {}
     for row in Policy.objects.filter(ended_at__isnull=False).exclude(name__in=kept).order_by("name", "version"):
@@ -246,7 +258,7 @@ def _lost() -> list[Policy]:
 
 
 def tools_of(agent: str, tool: str) -> list[tuple[str, Tool]]:
-    """Return tools of that name with their agent's graph id, of one agent if named."""
+    """Return the tools of that name with their agent's graph id; only of one agent if it is named."""
     return [
         (each.graph_id, known)
         for each in registry.agents()
@@ -261,7 +273,9 @@ def schemas_of(agent: str, tool: str) -> list[tuple[str, Schema]]:
 
 
 def check(body: Rule) -> dict[str, str]:
-    """Return how the condition's names are compared. Raises InvalidInput by the wrong field."""
+    """Check the fields, and return how each name in the condition is compared.
+
+    Raises InvalidInput with the wrong field."""
     agents = {each.name for each in registry.agents()}
     if body.agent and body.agent not in agents:
         raise wrong("agent", "is not a known agent", f"one of {', '.join(sorted(agents)) or 'none'}, or empty")
@@ -298,7 +312,7 @@ def check(body: Rule) -> dict[str, str]:
 
 
 def build_version(name: str, body: Rule, version: int, by: str, at: Any) -> Policy:
-    """Return a body as a version that is not in force. Raises InvalidInput."""
+    """Build a version from a request body. It is not in force. Raises InvalidInput."""
     is_require = body.effect == "require"
     return Policy(
         name=name,
@@ -318,14 +332,14 @@ def build_version(name: str, body: Rule, version: int, by: str, at: Any) -> Poli
 
 
 def _version(name: str, body: Rule, by: Actor, version: int) -> Policy:
-    hold([body.queue] if body.queue else ())  # serializes with removing the queue
+    hold([body.queue] if body.queue else ())  # locks the queue, so that it can't be removed at the same time
     row = build_version(name, body, version, by.ref, database_now())
     row.seal()
     return row
 
 
 def _alone() -> None:
-    """Serialize policy changes."""
+    """Allow only one policy change at a time."""
     with connection.cursor() as cursor:
         cursor.execute(_ONE_AT_A_TIME)
 
@@ -374,7 +388,9 @@ def _save_version(action: str, new: Policy | None, last: Policy | None, *, by: A
 
 
 def _turn(by: Actor) -> None:
-    """Start a new revision: after this commit no call is sent under the old one. Locked last: intents wait for it."""
+    """Start a new revision, so that after the commit no call is sent under the old one.
+
+    This lock is taken last, because intents wait for it."""
     with connection.cursor() as cursor:
         cursor.execute(_ALONE)
     rows = _in_force()

@@ -1,8 +1,10 @@
-"""Try a policy on past calls: which it would hold, refuse or newly allow, and the load of its queue. Read-only, limited
-to some seconds."""
+"""Tries a policy on recorded calls.
 
-# Uses the newest calls with effects, by intent: no reads, and nothing that a policy refused. Past spending and the
-# call's source are unknown, so conditions on `cost` or `source` can't be evaluated.
+The result is which calls it would hold, refuse or newly allow, and how many approvals its queue would get. Trying only
+reads, and takes at most some seconds."""
+
+# It uses the intents of the newest calls with effects; reads, and calls that a policy refused, are not included. The
+# spending at that time and the source of a call are unknown, so conditions on `cost` or `source` can't be evaluated.
 
 from __future__ import annotations
 
@@ -35,9 +37,9 @@ from runs.journal.asked.starters import STATEMENT as STARTERS
 
 MAX_SECONDS = 5.0
 AT_ONCE = 200
-MAX_BYTES = 16 * 2**20  # of arguments read at once; at least one call's
+MAX_BYTES = 16 * 2**20  # size of the arguments read at once; those of one call are always read
 EXAMPLES = 5
-# By id, newest first from a position: it reads no more rows than it returns.
+# Reads by id, newest first from a position, so that no more rows are read than returned.
 _CALLS = """
     SELECT l.run_id, v.seq, l.slot, l.tool, l.replay_class, l.at, r.agent, r.version, r.created_by,
            ARRAY(SELECT t.tag FROM runs_runtag t WHERE t.run_id = l.run_id), coalesce(octet_length(v.sealed), 0)
@@ -49,13 +51,13 @@ _SEALED = """
     SELECT v.run_id, v.seq, v.sealed FROM unnest(%s::uuid[], %s::bigint[]) AS c(run_id, seq)
     JOIN ledger_event v ON v.run_id = c.run_id AND v.seq = c.seq WHERE v.sealed IS NOT NULL"""
 _OLDEST = "SELECT min(id) FROM (SELECT id FROM ledger_ledgerentry WHERE id < %s ORDER BY id DESC LIMIT %s) l"
-# How long the queue's last questions took.
+# The durations of the queue's last decisions.
 _WAITS = """
     SELECT count(*), extract(epoch FROM percentile_cont(0.5) WITHIN GROUP (ORDER BY a.decided_at - a.opened_at))
     FROM (SELECT decided_at, opened_at FROM approvals_approval
           WHERE queue = %s AND state IN ('approved', 'rejected') ORDER BY decided_at DESC, id DESC LIMIT 500) a"""
 LAST = 2**63 - 1
-MAY_TRY = frozenset({OPERATOR, AUDITOR})  # and administrators: everybody who sees every run
+MAY_TRY = frozenset({OPERATOR, AUDITOR})  # administrators too: these are the roles that see every run
 
 
 class NothingToTry(DurableAgentsError):
@@ -74,7 +76,7 @@ class CallRow(Shape):
 
 
 class TriedChange(Shape):
-    """The number of calls with a different result, and the newest of them."""
+    """The number of calls with a different result, and the newest of these calls."""
 
     calls: int = Field(description="Number of calls with a different result.")
     examples: list[CallRow] = Field(description="The newest of these calls.")
@@ -86,7 +88,7 @@ class TriedChange(Shape):
 
 
 class LoadRow(Shape):
-    """Approvals that a queue would have received."""
+    """The approvals that a queue would have received."""
 
     queue: str = Field(description="Queue that would have been asked.")
     calls: int = Field(description="Number of approvals it would have received.")
@@ -96,7 +98,7 @@ class LoadRow(Shape):
 
 
 class TriedRow(Shape):
-    """Effect of a policy on the newest recorded calls, compared with the policies in force."""
+    """The effect of a policy on the newest recorded calls, compared with the policies in force."""
 
     calls: int = Field(description="Number of calls that were read.")
     since: datetime | None = Field(description="Time of the oldest call that was read; null: none was.")
@@ -110,14 +112,16 @@ class TriedRow(Shape):
 
     @property
     def changes(self) -> list[tuple[str, TriedChange]]:
-        """Return the changes with their texts."""
+        """Return the changes with their labels."""
         return [("held for approval", self.gated), ("refused", self.denied), ("now allowed", self.let_through)]
 
 
 def try_policy(body: TryBody, *, is_setter: bool = False) -> TriedRow:
-    """Return a policy's effect on past calls. Raises InvalidInput if it couldn't be put in force, NothingToTry,
-    PayloadsHidden. Conditions on arguments are only for readers of payloads and policy setters (`is_setter`): repeated
-    sums reveal the arguments. Readers who don't see every run get no examples."""
+    """Return a policy's effect on recorded calls.
+
+    Conditions on arguments may only be tried by readers of payloads and people who may set policies (`is_setter`),
+    because repeated attempts would reveal the arguments. Readers who don't see every run get no examples. Raises
+    InvalidInput if the policy couldn't be put in force, NothingToTry, PayloadsHidden."""
     if not (is_setter or viewer().reads_all) and ARGUMENT in body.condition:
         raise PayloadsHidden(
             None, f"A condition on {ARGUMENT} would reveal arguments of calls, which you have no right to read."
@@ -164,7 +168,9 @@ def _load(queue: str, count: int, found: TriedRow) -> LoadRow:
 
 @dataclass(frozen=True, slots=True)
 class _Past:
-    """A call to judge again. `size` is that of the intent at event `seq`, if it must be read."""
+    """A recorded call to judge again.
+
+    `size` is the size of its intent, event `seq`, if that must be read; otherwise 0."""
 
     call: CallRow
     asking: Asking
@@ -173,7 +179,7 @@ class _Past:
 
 
 def _calls(most: int, found: TriedRow, book: Rulebook) -> Iterator[tuple[CallRow, Asking]]:
-    """Yield the newest calls, with what the `book` needs of each, until there are enough or the time is up."""
+    """Yield the newest calls, with what `book` needs of each, until there are `most` or time runs out."""
     until, place, given = time.monotonic() + MAX_SECONDS, LAST, 0
     risks = {(agent.name, tool.name): tool.risk for agent in registry.agents() for tool in agent.all_tools()}
     starters: dict[str, str | None] = {}
@@ -232,7 +238,7 @@ def _groups(calls: Sequence[_Past]) -> Iterator[list[_Past]]:
 
 
 def _sealed(group: Sequence[_Past]) -> dict[tuple[str, int], bytes]:
-    """Return the intents that must be read, by run and event."""
+    """Read the encrypted intents of calls that need them, by run and event."""
     read = [past for past in group if past.size]
     if not read:
         return {}
@@ -244,7 +250,7 @@ def _sealed(group: Sequence[_Past]) -> dict[tuple[str, int], bytes]:
 def _asking(
     past: _Past, sealed: Mapping[tuple[str, int], bytes], starters: dict[str, str | None], book: Rulebook
 ) -> Asking | None:
-    """Return a call as judged; None if its arguments are needed and unreadable."""
+    """Return the call in the form that is judged; None if its arguments are needed and unreadable."""
     asking, run_id = past.asking, past.asking.run_id
     if book.needs_requester(asking) and (asking.requester or "").startswith(OF_A_RUN):
         if run_id not in starters:

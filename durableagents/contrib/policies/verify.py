@@ -1,5 +1,6 @@
-"""Verify policy decisions against the journal and the policies of that time: no call was sent without its approval, no
-forbidden one, none unjudged."""
+"""Verifies policy decisions against the journal and the policies in force at the time.
+
+No call may be sent without its approval, against a prohibition, or without a judgement."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ class _SentCall:
 
 
 class PolicyCheck:
-    """Check judgements against calls and policies."""
+    """Checks the judgements of a run against its calls and the policies."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
@@ -43,19 +44,20 @@ class PolicyCheck:
         self.asked: dict[str, Question] = {}
         self.decisions: list[e.ApprovalDecided] = []
         self.votes: list[e.ApprovalVoted] = []
-        self.yes: dict[str | None, dict[str, Question]] = {}  # by slot: each queue's newest approved question
+        self.yes: dict[str | None, dict[str, Question]] = {}  # by slot: the last approved question of each queue
         self.grants: dict[At, str] = {}
-        self.used: list[tuple[str, e.PolicyApplied, dict[str, Question]]] = []  # what allowed a gated call
+        # gated calls, with the judgement and the approved questions that allowed them
+        self.used: list[tuple[str, e.PolicyApplied, dict[str, Question]]] = []
         self.wrong: list[str] = []
         self._last: tuple[int, e.Event] | None = None
 
     def see(self, line: EventLine) -> None:
-        """Apply one event. A judgement follows its consequence."""
+        """Apply one event. A judgement is recorded after the event that it explains."""
         event = line.event
         match event:
             case e.PolicyApplied():
                 self._judged(line.seq, event)
-                return  # its subject is still the previous event
+                return  # it refers to the previous event, which therefore stays in `_last`
             case e.ToolInvoked(grant=grant):
                 if grant is not None:
                     self.grants[event.slot, event.attempt] = grant
@@ -125,7 +127,7 @@ class PolicyCheck:
                 yield f"event {seq}, PolicyApplied: {row} was not written by this installation, or was changed"
 
     def _shown(self, rows: dict[tuple[str, int], Policy]) -> Iterator[str]:
-        """Check that used approvals proved what the named policy requires."""
+        """Check that the approvals used for calls have the proof that the named policy requires."""
         for what, applied, given in self.used:
             row = rows.get((applied.policy, applied.version))
             question = None if row is None or row.proof is None else given.get(row.queue)
@@ -140,10 +142,10 @@ class PolicyCheck:
                 yield f"{what}: the call was made with an approval by {row.queue} without the proof that {row} requires"
 
     def _in_force(self) -> Iterator[str]:
-        """Check that calls were sent under the policies in force at their intent."""
+        """Check that each call was sent under the policies that were in force at its intent."""
         if not self.left:
             return
-        # A forged revision was never in force: no worker uses it.
+        # A forged revision is ignored, because no worker uses it.
         turned = [row for row in PolicyRevision.objects.order_by("revision") if row.is_authentic]
         times = [row.at for row in turned]
         for left in self.left:
@@ -160,7 +162,7 @@ class PolicyCheck:
 
 
 def _with_plan(question: Question) -> Question:
-    """Return the question with its plan: the event only has the hash. Raises DefinitionError."""
+    """Return the question with its plan; the event has only the hash of it. Raises DefinitionError."""
     row = Approval.objects.filter(pk=question.approval_id).first()
     plan = None if row is None else row.planned()
     if plan is None or "tool" not in plan:

@@ -1,4 +1,4 @@
-"""Pages of policies; administrators put them in force, change and retire them there."""
+"""Pages of policies. Administrators put policies in force, change and retire them there."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ from ledger.web.page_forms import Refused, Sent
 
 
 class PolicyPage(QueuePage):
-    """For everybody with a role, and for administrators."""
+    """Base of pages for people with any role, and for administrators."""
 
     section = "policies"
 
     def form(self, request: HttpRequest, refused: Refused | None, of: Any = None) -> dict[str, Any]:
-        """Return a form's context with the refused input or the version to change. Input of other forms is ignored."""
+        """Return the context of the form: the refused input, or the values of version `of`.
+
+        Input of other forms is ignored."""
         known = self.context(request, refused)
         if refused is not None and refused.act not in ("add", "change", "try"):
             known["typed"] = {}
@@ -43,7 +45,7 @@ class PoliciesPage(PolicyPage):
     template = "policies/list.html"
 
     def tell(self, request: HttpRequest, refused: Refused | None = None) -> HttpResponse:
-        """Show the page, with a refused form."""
+        """Show the page, with the errors of a refused form."""
         fields = {"rules": queries.find_rules(), "retired": queries.find_retired(), **self.form(request, refused)}
         return self.show_forms(request, fields, refused)
 
@@ -54,7 +56,7 @@ class OnePolicyPage(PolicyPage):
     template = "policies/policy.html"
 
     def tell(self, request: HttpRequest, refused: Refused | None = None, *, policy: str) -> HttpResponse:
-        """Show the page, with a refused form."""
+        """Show the page, with the errors of a refused form."""
         newest = services.find(policy)
         fields = {
             "p": newest,
@@ -66,28 +68,28 @@ class OnePolicyPage(PolicyPage):
 
 
 class RulesAct(ForAdmins, PersonalAct, PoliciesPage):
-    """An act on all policies."""
+    """Base of acts on all policies."""
 
     page = "policies"
 
 
 class PolicyAct(ForAdmins, PersonalAct, OnePolicyPage):
-    """An act on a policy."""
+    """Base of acts on one policy."""
 
     def post(self, request: HttpRequest, **address: Any) -> HttpResponse:
-        """Do it to a policy that exists. Raises NotFound."""
+        """Perform the act. Raises NotFound if there is no such policy."""
         services.find(address["policy"])
         return super().post(request, **address)
 
 
 class PolicyTrying(PolicyPage):
-    """Try a policy on past calls. Read-only."""
+    """Try a policy on recorded calls, without changing anything."""
 
     http_method_names = ["post"]
     template = "policies/tried.html"
 
     def may_open(self, held: frozenset[str]) -> bool:
-        """Return whether they see every run. GET passes, for its own answer."""
+        """Return whether the reader sees every run. GET is always allowed, because it has its own answer."""
         return self.request.method != "POST" or bool(held & MAY_TRY) or is_admin(self.request.user)
 
     def post(self, request: HttpRequest) -> HttpResponse:

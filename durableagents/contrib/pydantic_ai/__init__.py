@@ -1,4 +1,6 @@
-"""Pydantic AI agents in durable runs: the public names for authors of agents. Importing it loads no model."""
+"""Pydantic AI agents in durable runs: the public names for authors of agents.
+
+Importing this package loads no model."""
 
 from durableagents.contrib.pydantic_ai.declaring import Outside, durable
 from durableagents.contrib.pydantic_ai.tools import this_call

@@ -1,4 +1,4 @@
-"""Declaration of a Pydantic AI agent: replay classes and gates of its tools, and who answers external ones."""
+"""Declares a Pydantic AI agent: replay classes and gates of its tools, and who answers external ones."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ DEFAULT_MAX_REQUESTS = 50
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """Source of the result of a tool that is executed elsewhere: a signal, or with `ask` a person's answer. `ask` is
-    a role or queue, whose people fill in a form made from `schema`. After the time `within` (7 days) the model is
-    told that nobody answered. Raises DefinitionError."""
+    """The source of the result of a tool that is executed elsewhere: a signal or, with `ask`, a person's answer.
+
+    `ask` names a role or queue, whose people fill in a form made from `schema`. After the time `within` (7 days) the
+    model is told that nobody answered. Raises DefinitionError."""
 
     ask: str = ""
     schema: type[BaseModel] | None = None
@@ -47,7 +48,7 @@ class Outside:
 
 @dataclass(frozen=True)
 class PydanticAssistant(WrappedAgent):
-    """A Pydantic AI agent as one of an agent's assistants. Made by `durable`."""
+    """A Pydantic AI agent as one of an agent's assistants. Created by `durable`."""
 
     outside: Mapping[str, Outside] = field(default_factory=dict)
 
@@ -66,7 +67,7 @@ class PydanticAssistant(WrappedAgent):
             raise DefinitionError(_ungated(self.name, name))
 
     def asking(self, request: Request) -> Self:
-        """Return a copy for one request of the agent's run."""
+        """Return a copy for one request, with the limit of tokens in its settings."""
         made = super().asking(request)
         limit = request.settings.get("max_tokens")
         if isinstance(limit, int):
@@ -74,12 +75,12 @@ class PydanticAssistant(WrappedAgent):
         return made
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings sent to the provider, as recorded: those that are plain data."""
+        """Return the settings that are recorded: those sent to the provider, as far as they are plain data."""
         settings = {} if self.request is None else self.request.settings
         return {"timeout": self.timeout} | {name: value for name, value in settings.items() if _is_plain(value)}
 
     def own_model(self, name: str) -> Any:
-        """Return the agent's own model object recorded as `name`, with its client and settings."""
+        """Return the agent's own model object that is recorded as `name`, with its client and settings."""
         own = self.agent.model
         if own is None or isinstance(own, str):
             return None
@@ -89,7 +90,7 @@ class PydanticAssistant(WrappedAgent):
         return None
 
     def described(self) -> dict[str, Any]:
-        """Return the parts other than tools and prompts for the fingerprint: functions as they are."""
+        """Return the parts of the fingerprint other than tools and prompts, including functions."""
         agent = self.agent
         return {
             "dynamic": [_function(each) for each in _dynamic(agent)],
@@ -173,11 +174,11 @@ class _FoundTool:
         try:
             return value if value is None else ReplayClass(value)
         except ValueError:
-            return value  # refused by tool_of
+            return value  # tool_of refuses it
 
 
 def _find_tools(agent: Any) -> dict[str, _FoundTool]:
-    """Return the tools of the agent's own toolsets; `think` checks dynamic and wrapped ones."""
+    """Return the tools of the agent's own toolsets. Dynamic and wrapped toolsets are checked by `think`."""
     from pydantic_ai.toolsets import ExternalToolset, FunctionToolset
 
     found: dict[str, _FoundTool] = {}
@@ -264,7 +265,7 @@ def _tool(
 
 
 def _models(agent: Any) -> tuple[list[str], Callable[..., Any] | None]:
-    """Return the recorded names of an agent's models, and a placeholder function if one needs no provider."""
+    """Return the recorded names of an agent's models. If one needs no provider, return a placeholder function too."""
     model = agent.model
     if model is None:
         return [], None

@@ -1,5 +1,7 @@
-"""Runs a Pydantic AI agent in a node. Its loop has a task of its own; the node's task makes and records all calls. A
-replay repeats the loop with recorded answers, so it must be deterministic."""
+"""Runs a Pydantic AI agent in a node.
+
+The agent's loop runs in a task of its own; the node's task makes and records all calls. A replay repeats the loop with
+recorded answers, so the loop must be deterministic."""
 
 from __future__ import annotations
 
@@ -47,8 +49,8 @@ from runs.engine.visit import Branch, Visit
 if TYPE_CHECKING:
     from durableagents.contrib.pydantic_ai.declaring import PydanticAssistant
 
-# Iterations of the event loop before all calls count as waiting. What starts later starts when the run continues: only
-# the number of waits depends on it.
+# If no call has progressed after this many iterations of the event loop, all calls count as waiting, and the run parks.
+# A call that would start later starts when the run continues, so the limit only affects how often the run parks.
 IDLE_ROUNDS = 50
 _NAMES = {
     "instructions": "its prompts or dynamic instructions",
@@ -60,25 +62,28 @@ _NAMES = {
 
 @dataclass(eq=False)
 class LoopRequest:
-    """A request of the agent's loop to the node's task: for an answer of a model or a tool."""
+    """A request from the agent's loop to the node's task, for the answer of a model or a tool."""
 
     work: Callable[[], Awaitable[Any]]
-    under: str = ""  # the path of a tool call; empty for a model request, which the node's task makes itself
+    under: str = ""  # the path of a tool call; empty for a model request, which the node's task makes without a branch
     answer: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
 class AgentLoop:
-    """One `think`. Turns are numbered below `path`: `0` is the request, then each call of the answer."""
+    """One call of `think`.
+
+    Turns are numbered below `path`: in each, `0` is the request, followed by the calls of its answer."""
 
     def __init__(self, visit: Visit, path: str, assistant: PydanticAssistant) -> None:
         self._visit, self._path, self._assistant = visit, path, assistant
         self._turn = 0
-        self._places: dict[str, str] = {}  # by tool call of the current turn
+        self._places: dict[str, str] = {}  # path of each tool call of the current turn
         self._requests: asyncio.Queue[LoopRequest] = asyncio.Queue()
         self._tasks: dict[asyncio.Task[None], tuple[LoopRequest, Branch]] = {}
         self._denials: dict[str, str] = {}
         self._notes = Notes(visit)
-        self._shown_notes: list[tuple[int, list[str]]] = []  # operators' notes, and the message that they follow
+        # operators' notes, each with the number of the message before it
+        self._shown_notes: list[tuple[int, list[str]]] = []
 
     async def complete(self, prompt: Prompt, deps: Any) -> Any:
         """Let the agent work until it returns its output. Raises ModelFailure."""
@@ -91,7 +96,7 @@ class AgentLoop:
     # --- the agent's own loop, in a task of its own -------------------------------------------------------------------
 
     async def _run(self, prompt: Prompt, deps: Any) -> Any:
-        """Run the agent. If it gives up and a person retries the run, continue from there."""
+        """Run the agent. If it gives up and a person retries the run, continue after that point."""
         from pydantic_ai import capture_run_messages
         from pydantic_ai.exceptions import UnexpectedModelBehavior, UsageLimitExceeded
 
@@ -153,7 +158,7 @@ class AgentLoop:
             raise ToolFailed(f"nobody answered in time: {error}") from error
         except Rejected as rejection:
             self._denials[call_id] = f"The tool call was denied by {rejection.queue}: {rejection.reason}"
-            raise ApprovalRequired from rejection  # handled by the capability, which has the text
+            raise ApprovalRequired from rejection  # the capability handles it and has the text
 
     async def _send(self, request: LoopRequest) -> Any:
         self._requests.put_nowait(request)
@@ -162,7 +167,7 @@ class AgentLoop:
     # --- the node's task ----------------------------------------------------------------------------------------------
 
     async def _serve(self, loop: asyncio.Task[Any]) -> Any:
-        """Answer the loop's requests until it ends or all of them must wait."""
+        """Answer the loop's requests until the loop ends, or park once all of them wait."""
         waiting: list[Branch] = []
         incoming: asyncio.Task[LoopRequest] = asyncio.create_task(self._requests.get())
         try:
@@ -207,7 +212,7 @@ class AgentLoop:
             request.answer.set_result(answer)
 
     def _finish(self, task: asyncio.Task[None]) -> list[Branch]:
-        """Hand the result of a finished tool call to the loop; return its branch if it waits."""
+        """Pass the result of a finished tool call to the loop, or return its branch if it waits."""
         request, branch = self._tasks.pop(task)
         if task.cancelled():
             raise asyncio.CancelledError
@@ -223,14 +228,14 @@ class AgentLoop:
         return []
 
     async def _stop_when_recorded(self) -> NoReturn:
-        """Let the calls in progress be recorded, then end the visit."""
+        """Wait until the calls in progress are recorded, then end the visit."""
         if self._tasks:
             with self._visit.step():
                 await asyncio.wait(self._tasks)
         raise Unwind
 
     async def _end(self, loop: asyncio.Task[Any]) -> None:
-        """Leave no task behind."""
+        """Cancel all tasks and wait for their end."""
         tasks = [loop, *self._tasks]
         for task in tasks:
             task.cancel()
@@ -257,7 +262,9 @@ class AgentLoop:
         return self._keep_places(await question.answer(), turn)
 
     async def _give_up(self, code: str, problem: str) -> None:
-        """Record the failure in place of the next request, so that a retry continues there. Raises ModelFailure."""
+        """Record the failure in place of the next request, so that a retry continues from there.
+
+        Raises ModelFailure."""
         slot = self._visit.places.at(f"{self._path}/{self._turn}/0")
         if self._visit.tape.slot(slot).current:
             return
@@ -267,7 +274,9 @@ class AgentLoop:
         await question.give_up(code, problem)
 
     def _check_same_request(self, slot: str, request_hash: str, digests: dict[str, str]) -> None:
-        """Stop the run if a request differs from the record, and name the parts. Nothing is sent."""
+        """Stop the run if a request differs from the recorded one, and name the parts that differ.
+
+        The request is not sent."""
         intent = self._visit.tape.slot(slot).now.intent
         if not isinstance(intent, e.ModelRequested) or intent.request_hash == request_hash:
             return
@@ -283,7 +292,7 @@ class AgentLoop:
         self._visit.stop(Broken("non_determinism", payload))
 
     def _check_all_replayed(self) -> None:
-        """Stop the run if the agent ended before all recorded turns were replayed."""
+        """Stop the run if the agent returned its output before all recorded turns were replayed."""
         slot = self._visit.places.at(f"{self._path}/{self._turn}/0")
         intent = self._visit.tape.slot(slot).now.intent
         if isinstance(intent, e.ModelRequested):
@@ -335,7 +344,9 @@ class AgentLoop:
 
 
 def _recordable_arguments(name: str, live: LiveCall) -> Any:
-    """Return the arguments to record. Raises ModelRetry for bad values, DefinitionError for types unknown to JSON."""
+    """Return the arguments in recordable form.
+
+    Raises ModelRetry for bad values, DefinitionError for types unknown to JSON."""
     from pydantic_ai.exceptions import ModelRetry
 
     try:
@@ -349,13 +360,13 @@ def _recordable_arguments(name: str, live: LiveCall) -> Any:
 
 
 def _with_approval(context: Any, tool: Tool, arguments: Any) -> Any:
-    """Return the tool's context, including whether a person approved the call."""
+    """Return the tool's context with the information whether a person approved the call."""
     was_approved = tool.gate is not None and tool.gate.is_needed(tool.input.model_validate(arguments))
     return replace(context, tool_call_approved=was_approved or context.tool_call_approved)
 
 
 def _request_parts(messages: list[Any], settings: Any, parameters: Any) -> dict[str, Any]:
-    """Return the parts of a request without times and generated ids, so that processes can compare them."""
+    """Return the parts of a request, without times and generated ids, so that all processes compute the same."""
     history, instructions = [], None
     for message in messages:
         instructions = getattr(message, "instructions", None) or instructions
@@ -384,7 +395,7 @@ def _data(value: Any) -> Any:
     data = to_jsonable_python(value, fallback=repr)
     try:
         canonical(data)
-    except ValueError:  # such as a 64-bit number
+    except ValueError:  # for example a number of more than 64 bits
         return repr(data)
     return data
 

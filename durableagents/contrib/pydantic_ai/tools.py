@@ -1,4 +1,4 @@
-"""Function tools of Pydantic AI as tools of the engine: plain arguments and answers, recorded exceptions."""
+"""Turns function tools of Pydantic AI into tools of the engine: plain arguments and answers, recorded exceptions."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ from runs.engine.thinking.answers import is_outage
 from runs.engine.tools import BY_RECEIPT, Gate, Pending, ReplayClass, Tool, ToolCall
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
-# Recorded codes of Pydantic AI's exceptions, which a replay reports to the model again.
+# Codes by which Pydantic AI's exceptions are recorded. A replay reports them to the model again.
 MODEL_RETRY, TOOL_FAILED = "model_retry", "tool_failed"
-# Undeclared behaviour: the run fails with the fix.
+# Codes for behaviour that was not declared. The run fails with a message that says how to fix it.
 LATER_UNDECLARED, GATE_UNDECLARED = "later_undeclared", "gate_undeclared"
-NO_TIMEOUT = 1e9  # its own time limit would make an unknown outcome look like a refusal; the engine's limit applies
+# the tool's own limit would make an unknown outcome look like a failure; the engine's limit applies instead
+NO_TIMEOUT = 1e9
 DEFAULT_TIMEOUT = 300.0
 ANY_OBJECT: dict[str, Any] = {"type": "object"}
-# Shown to the model for a call that happened according to a person, without a receipt. Without it, it would call again.
+# Shown to the model if a person confirmed that a call happened, but gave no receipt. Otherwise it would repeat the
+# call.
 RESULT_UNKNOWN = "This call happened, as a person confirmed. Its result is not known. Don't make it again."
 RESULT_NOT_RECORDABLE = (
     "This call was made, but what it returned can't be put on record, and so not be shown. Don't make it again."
@@ -35,18 +37,18 @@ RESULT_NOT_RECORDABLE = (
 
 
 class Arguments(RootModel[dict[str, Any]]):
-    """Arguments of a tool."""
+    """The arguments of a tool."""
 
     def __getitem__(self, name: str) -> Any:
-        """Return an argument, so that a gate's rule can use `args["amount"]`."""
+        """Return an argument by name, so that the rule of a gate can use `args["amount"]`."""
         return self.root[name]
 
 
 class Returned(BaseModel):
-    """Result of a tool. A callback's body and a person's receipt may be the bare value."""
+    """The result of a tool. A callback's body and a person's receipt may be the value itself."""
 
     returned: Any = None
-    whole: Any = None  # a Pydantic AI `ToolReturn`, if there are files or extra content for the model
+    whole: Any = None  # a Pydantic AI `ToolReturn`, if the result has files or extra content for the model
 
     @model_validator(mode="before")
     @classmethod
@@ -73,7 +75,7 @@ _call: ContextVar[ToolCall | None] = ContextVar("tool_call", default=None)
 
 @contextmanager
 def set_live_call(live: LiveCall) -> Iterator[None]:
-    """Hand the call over to the tool's function, which the engine calls inside."""
+    """Make the call available to the tool's function, which the engine calls inside this context."""
     token = _live.set(live)
     try:
         yield
@@ -82,8 +84,9 @@ def set_live_call(live: LiveCall) -> Iterator[None]:
 
 
 def this_call() -> ToolCall:
-    """Return the current call, inside a Pydantic AI tool that runs in a `think`: the idempotency `key` to send, and the
-    `callback_url` for a later answer. Raises MisusedContext elsewhere."""
+    """Return the current call, inside a Pydantic AI tool that runs in a `think`.
+
+    It has the idempotency `key` to send, and the `callback_url` for a later answer. Raises MisusedContext elsewhere."""
     call = _call.get()
     if call is None:
         raise MisusedContext("this_call() is for the tools of a Pydantic AI agent, while ctx.think runs them")
@@ -136,14 +139,14 @@ def tool_of(
 
 
 def _function_of(author: Any, answers_later: bool) -> Callable[..., Any]:
-    """Return the function the engine calls; `author` is the tool's own, for the fingerprint."""
+    """Return the function that the engine calls. `author` is the tool's own function, for the fingerprint."""
     function = partial(_dispatch, answers_later)
     function.author = author  # type: ignore[attr-defined]
     return function
 
 
 async def _dispatch(answers_later: bool, args: Arguments, call: ToolCall) -> Any:
-    """Run the tool now that its intent is recorded. Raises BusinessFailure, or TransportError for an outage."""
+    """Run the tool, whose intent is recorded. Raises BusinessFailure, or TransportError for an outage."""
     from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed
 
     live = _live.get()
@@ -169,21 +172,21 @@ async def _dispatch(answers_later: bool, args: Arguments, call: ToolCall) -> Any
     except Exception as error:
         if not is_outage(error):
             raise
-        # No proof that nothing was sent: the tool may have sent something else before.
+        # An outage doesn't prove that nothing was sent: the tool may have sent something else before.
         raise TransportError(f"{live.name}: {error}") from error
     finally:
         _call.reset(token)
 
 
 def _untimed(tool: Any) -> Any:
-    """Remove the tool's own time limit, also inside wrapping toolsets."""
+    """Remove the tool's own time limit, including inside wrapping toolsets."""
     tool = replace(tool, tool_def=replace(tool.tool_def, timeout=NO_TIMEOUT))
     inner = getattr(tool, "source_tool", None)
     return tool if inner is None else replace(tool, source_tool=_untimed(inner))
 
 
 def to_record(value: Any) -> Returned:
-    """Return a result as JSON for the record; if it can't be recorded, a notice to the model instead."""
+    """Return a result as JSON for the record; if it can't be recorded, return a notice to the model instead."""
     from pydantic_ai.messages import ToolReturn
     from pydantic_core import to_jsonable_python
 
@@ -201,7 +204,7 @@ def to_record(value: Any) -> Returned:
 
 
 def from_record(answer: Returned) -> Any:
-    """Return a recorded result for Pydantic AI, with files as files."""
+    """Return a recorded result in the form that Pydantic AI expects, with its files."""
     from pydantic import TypeAdapter
     from pydantic_ai.messages import ToolReturn
 
@@ -209,7 +212,7 @@ def from_record(answer: Returned) -> Any:
 
 
 def _arguments(name: str, schema: dict[str, Any]) -> type[Arguments]:
-    """Return a model of the tool's arguments, with the schema shown to the model."""
+    """Return a pydantic model of the tool's arguments, whose schema is that shown to the language model."""
 
     def described(cls: Any, core: Any, handler: Callable[[Any], Any]) -> dict[str, Any]:
         return dict(schema)

@@ -1,4 +1,6 @@
-"""Wrappers of a Pydantic AI agent's model and tools. Classes are built at first use, since its import is slow."""
+"""Wrappers of a Pydantic AI agent's model and tools.
+
+The classes are created at first use, since importing Pydantic AI is slow."""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ Check = Callable[[str, str], None]
 
 @cache
 def model_class() -> Callable[[Ask], Model]:
-    """Return the model class of recorded runs; it is the same whichever model answers, so replays don't differ."""
+    """Return the model class for recorded runs. All models use the same class, so that replays don't differ."""
     from pydantic_ai.models import CompletedStreamedResponse, Model
 
     class RecordedModel(Model):
@@ -45,7 +47,7 @@ def model_class() -> Callable[[Ask], Model]:
         async def request_stream(
             self, messages: list[Any], model_settings: Any, model_request_parameters: Any, run_context: Any = None
         ) -> AsyncGenerator[CompletedStreamedResponse]:
-            """Stream a complete response for an agent with an event handler, on a replay too."""
+            """Stream the complete response to an agent with an event handler. A replay streams it too."""
             response = await self.request(messages, model_settings, model_request_parameters)
             yield CompletedStreamedResponse(
                 response, model_request_parameters=model_request_parameters, replay_events=True
@@ -56,7 +58,9 @@ def model_class() -> Callable[[Ask], Model]:
 
 @cache
 def toolset_class() -> Callable[..., Any]:
-    """Return the toolset class. The run handles approvals and external tools, so all count as callable."""
+    """Return the toolset class.
+
+    Its tools all count as callable, because the run handles approvals and external tools."""
     from pydantic_ai.toolsets import WrapperToolset
 
     @dataclass
@@ -78,7 +82,7 @@ def toolset_class() -> Callable[..., Any]:
 
 @cache
 def capability_class() -> Callable[..., AbstractCapability[Any]]:
-    """Return the outermost capability for one run of an agent."""
+    """Return the class of the outermost capability of an agent's run."""
     from pydantic_ai.capabilities import AbstractCapability
     from pydantic_ai.tools import DeferredToolResults, ToolDenied
 
@@ -93,11 +97,11 @@ def capability_class() -> Callable[..., AbstractCapability[Any]]:
             return toolset_class()(toolset, self.make, self.check)
 
         def get_wrapper_model(self, model: Model) -> Model | None:
-            """Send all requests through the record, also of another model."""
+            """Return our model in place of any other, so that all requests are recorded."""
             return None if model is self.model else self.model
 
         async def handle_deferred_tool_calls(self, ctx: Any, *, requests: Any) -> Any:
-            """Report a person's denial as Pydantic AI does."""
+            """Report a person's denial in the same way as Pydantic AI does."""
             denied = {
                 call.tool_call_id: ToolDenied(self.denials[call.tool_call_id])
                 for call in requests.approvals

@@ -57,7 +57,7 @@ class Versions(ApiView):
 
 
 class SteerVersion(ApiView):
-    """Close a version to new starts, or open it again. Its existing runs continue."""
+    """Close a version to new starts, or open it again. Its existing runs continue in both cases."""
 
     roles = {"POST": (OPERATOR,)}
     action: ClassVar[str] = ""
@@ -158,13 +158,13 @@ class SteerRamp(ApiView):
 
 
 class MovedRows(Shape):
-    """The requested runs, in order."""
+    """The requested runs, in the order of the request."""
 
     results: Rows[MovedRow]
 
 
 class MigrationPreviews(ApiView):
-    """Preview the migration of runs. Nothing is changed."""
+    """Preview the migration of runs without changing anything."""
 
     roles = {"POST": (OPERATOR, AUDITOR)}
 
@@ -174,8 +174,10 @@ class MigrationPreviews(ApiView):
 
 
 class Migrations(ApiView):
-    """Migrate runs, each in its own transaction. A repetition with the same `Idempotency-Key` covers the same runs: it
-    migrates those that were refused or not reached, and returns the recorded results of the others."""
+    """Migrate runs, each in its own transaction.
+
+    A repetition with the same `Idempotency-Key` covers the same runs: it migrates those that were refused or not
+    reached, and returns the recorded results of the others."""
 
     roles = {"POST": (OPERATOR,)}
 

@@ -1,4 +1,4 @@
-"""Versions that take new runs, ramps, and the migration of runs to another version. See README.md."""
+"""Versions that accept new runs, ramps, and the migration of runs to another version. See README.md."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ReleasesConfig(AppConfig):
     console_urls = "durableagents.contrib.releases.console_urls"
 
     def ready(self) -> None:
-        """Install this app's feature, and let its acts need two people."""
+        """Install this app's feature, and let its acts require two people."""
         from durableagents.contrib.releases.own_features import feature
         from ledger import change_control
         from runs import features

@@ -1,5 +1,7 @@
-"""The version that a run started by its agent's name gets: by a ramp, stably by the start's key. The same key always
-gets the same side of a ramp, and raising its share moves keys only to the newer version."""
+"""Chooses the version for a run that is started by its agent's name.
+
+The same start key always gets the same side of a ramp, and raising the ramp's share moves keys only to the newer
+version."""
 
 from __future__ import annotations
 
@@ -20,13 +22,13 @@ from runs.models import Run
 from runs.services.version_choice import Key
 
 PLACES = 10_000
-# The rules, and proofs of the agent's gates and of those that were deleted outside the application.
+# The rules, with the proofs of the agent's gates and of gates that were deleted outside the application.
 RULES = f"ARRAY[releases_rules(%(agent)s, {FRESH_SECONDS})::text, {gate_proofs('t.agent = %(agent)s')}]"
 CLOSED = "SELECT g.version FROM runs_versiongate g WHERE g.agent = %(agent)s AND g.is_closed"
 
 
 def closed_in(value: Any) -> Collection[str]:
-    """Return the closed versions. Raises ChangedOutside if one was closed or opened outside the application."""
+    """Return the closed versions. Raises ChangedOutside if a version was closed or opened outside the application."""
     rules, proofs = value
     if changed := wrong_in(proofs):
         raise ChangedOutside(*changed)
@@ -35,7 +37,7 @@ def closed_in(value: Any) -> Collection[str]:
 
 
 def assign(value: Any, tags: Collection[str], key: Key) -> e.VersionAssigned | None:
-    """Return the side of the agent's ramp that a start gets; None without a ramp."""
+    """Return the side of the agent's ramp that a start gets; None if there is no ramp."""
     rules: Mapping[str, Any] = json.loads(value[0])
     ramp: Mapping[str, Any] | None = rules.get("ramp")
     if ramp is None:
@@ -62,13 +64,13 @@ def assign(value: Any, tags: Collection[str], key: Key) -> e.VersionAssigned | N
 
 
 def place_of(ramp_id: int, key: Key) -> int:
-    """Return a key's place among 10,000, stable for a ramp and different between ramps."""
+    """Return a key's place among 10,000. It is stable within a ramp and differs between ramps."""
     digest = hashlib.sha256(f"ramp\n{ramp_id}\n{key.text}".encode()).digest()
     return int.from_bytes(digest[:8], "big") % PLACES
 
 
 def store(run: Run, assigned: e.VersionAssigned) -> None:
-    """Store the assignment for the ramp's figures, in the start's transaction."""
+    """Store the assignment in the start's transaction. The ramp's figures are computed from these rows."""
     RampStart.objects.create(
         run_id=run.pk,
         ramp_id=assigned.ramp,
@@ -87,18 +89,20 @@ _CURRENT = f"""
 
 
 class RegistryRefresh:
-    """Tells this process's registry which versions child runs get. They stay on a ramp's older side: it assigns and
-    judges runs started from outside only."""
+    """Updates this process's registry with the versions that child runs get.
+
+    Child runs stay on the older side of a ramp, because a ramp assigns and judges only runs that are started from
+    outside."""
 
     def __init__(self) -> None:
         self._read_at = float("-inf")
 
     async def __call__(self, connection: AsyncConnection[Any]) -> None:
-        """Read closed versions and ramps, unless it was done a moment ago."""
+        """Read closed versions and ramps, unless that was done within the last REFRESH_SECONDS."""
         if time.monotonic() - self._read_at < REFRESH_SECONDS:
             return
         row = await (await connection.execute(_CURRENT)).fetchone()
         assert row is not None
-        if is_authentic(row[2]):  # otherwise the last authentic read counts
+        if is_authentic(row[2]):  # if not authentic, the values of the last authentic read stay in use
             registry.steer(closed=row[0], kept=row[1])
         self._read_at = time.monotonic()

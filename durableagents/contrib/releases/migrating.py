@@ -1,6 +1,8 @@
-"""Migration of runs to another version, each in its own transaction with an event and an override record. A preview
-is made before the lock, and holds only if the journal is unchanged under it. A database refusal of one run doesn't stop
-the others; after a lost connection, the answer still says which runs were migrated."""
+"""Migrates runs to another version, each in its own transaction with an event and an override record.
+
+A preview is made before the lock is taken, and is used only if the journal is unchanged once the lock is held. If the
+database refuses one run, the others are still migrated. If the connection is lost, the answer still says which runs
+were migrated."""
 
 from __future__ import annotations
 
@@ -47,13 +49,13 @@ from runs.services.command import Act, make_ready, resolve, resolved, save, wake
 log = logging.getLogger("durableagents.contrib.releases")
 ACTION = "migrate"
 MAX_ATTEMPTS = 3
-MOVING = "moving"  # code of a run that changes faster than it can be previewed
-_ANSWERED = "migrated"  # resolution of an operator stop that the migration answers
+MOVING = "moving"  # result code of a run that changes faster than it can be previewed
+_ANSWERED = "migrated"  # resolution of an operator's stop that is settled by the migration
 _DATABASE_ERRORS = (DatabaseError, InterfaceError, psycopg.Error)
 
 
 class MovedRow(Shape):
-    """One run and the result of its migration, or the expected result."""
+    """One run with the result of its migration or preview."""
 
     run: RunId
     how: Literal["replayed", "reentered", "unbegun", "refused"] = Field(
@@ -74,7 +76,7 @@ class MovedRow(Shape):
     def from_found(
         cls, run_id: UUID, found: MigrationResult, *, is_moved: bool = False, is_retried: bool = False
     ) -> Self:
-        """Return the row of a preview's result."""
+        """Build the row from a preview's result."""
         return cls.of(
             found,
             run=run_id,
@@ -88,7 +90,9 @@ class MovedRow(Shape):
         )
 
     def for_viewer(self) -> Self:
-        """Return the row without its reason, which may quote a checkpoint, for viewers who don't read payloads."""
+        """Return the row for the viewer.
+
+        The reason is left out for viewers who don't read payloads, as it may quote a checkpoint."""
         return self.model_copy(update={"why": WORDS}) if self.why and not reads(self.run) else self
 
 
@@ -96,7 +100,7 @@ Rows = dict[UUID, MovedRow]
 
 
 def preview(agent: str, body: MigrationPreviewBody) -> list[MovedRow]:
-    """Preview the migration of the runs; changes nothing. Raises NotFound, InvalidInput."""
+    """Preview the migration of the runs without changing anything. Raises NotFound, InvalidInput."""
     moving = check_request(agent, body)
 
     def preview_one(run_id: UUID) -> MovedRow:
@@ -107,7 +111,7 @@ def preview(agent: str, body: MigrationPreviewBody) -> list[MovedRow]:
 
 
 def migrate(agent: str, body: MigrateBody, *, by: Actor) -> list[MovedRow]:
-    """Migrate the runs, each by itself. Raises NotFound, InvalidInput, Forbidden, JustificationRequired."""
+    """Migrate the runs one by one. Raises NotFound, InvalidInput, Forbidden, JustificationRequired."""
     why = authorize(by, body.justification)
     moving = check_request(agent, body)
     committing: Rows = {}
@@ -131,17 +135,19 @@ def authorize(by: Actor, justification: object) -> str:
 def migrate_once(
     agent: str, body: MigrateBody, given: object, *, key: str, person: int, by: Actor
 ) -> tuple[list[MovedRow], bool]:
-    """Migrate the runs under an Idempotency-Key. A repeated request covers the same runs: it migrates those that
-    were refused or not reached, and returns the recorded rows of the others, even if the rest can no longer be
-    migrated. `given` is the request. Returns the rows, and whether all were recorded before. Raises KeyInUse,
-    KeyReused, and what `migrate` raises."""
+    """Migrate the runs under an Idempotency-Key.
+
+    A repeated request covers the same runs: it migrates those that were refused or not reached, and returns the
+    recorded rows of the others, even if the rest can no longer be migrated. `given` is the request. Returns the rows,
+    and whether all were recorded before. Raises KeyInUse, KeyReused, and what `migrate` raises."""
     why, principal = authorize(by, body.justification), f"migrate:{person}"
 
     def choose() -> tuple[int, list[str]]:
         return 200, [str(run_id) for run_id in chosen_runs(check_request(agent, body).of, body)]
 
     _, chosen = idempotency.answer_once(principal, key, {"agent": agent, "asked": given}, choose)
-    digest = hashlib.sha256(key.encode()).hexdigest()  # one of any length, with a run's id after it
+    # a digest, because keys have any length and a run's id is appended
+    digest = hashlib.sha256(key.encode()).hexdigest()
     keys = {UUID(run_id): f"{digest}-{run_id}" for run_id in json.loads(chosen)}
     kept = idempotency.kept_answers(principal, list(keys.values()))
     rows = {run_id: MovedRow.model_validate_json(kept[named]) for run_id, named in keys.items() if named in kept}
@@ -166,9 +172,9 @@ def migrate_once(
 def _migrate_keyed(
     run_id: UUID, moving: Moving, principal: str, key: str, by: Actor, why: str, committing: Rows
 ) -> MovedRow:
-    """Migrate one run and keep the answer under `key`, unless it is refused: then a repetition tries again."""
+    """Migrate one run and store the answer under `key`. A refusal is not stored, so that a repetition tries again."""
     for _ in range(MAX_ATTEMPTS):
-        seen = preview_run(run_id, moving)  # before the answer's transaction: it takes long
+        seen = preview_run(run_id, moving)  # before the transaction that stores the answer, because it takes long
 
         def act(seen: Preview = seen) -> tuple[int, MovedRow]:
             row = migrate_one(run_id, moving, by=by, justification=why, committing=committing, seen_before=seen)
@@ -186,7 +192,7 @@ def _migrate_keyed(
 
 
 class _NotMoved(DurableAgentsError):
-    """The run is not migrated. The answer is not kept, because a repetition may migrate it."""
+    """The run was not migrated. The answer is not stored, because a repetition may migrate the run."""
 
     def __init__(self, row: MovedRow) -> None:
         super().__init__(row.why)
@@ -205,9 +211,10 @@ def migrate_one(
     seen_before: Preview | None = None,
     committing: Rows | None = None,
 ) -> MovedRow:
-    """Migrate one run if it can continue there, retrying when its journal moves; a refusal changes nothing.
-    Callers in a transaction make the slow preview before it (`seen_before`). `committing` keeps the answer during the
-    commit."""
+    """Migrate one run if it can continue on the new version; a refusal changes nothing.
+
+    It is retried if the journal changes meanwhile. Callers within a transaction make the slow preview before it and
+    pass it as `seen_before`. `committing` holds the answer during the commit."""
     for _ in range(MAX_ATTEMPTS if seen_before is None else 1):
         seen = seen_before or preview_run(run_id, moving)
         if seen.found.is_refused or seen.run is None:
@@ -254,7 +261,7 @@ def _move(act: Act, moving: Moving, found: MigrationResult) -> None:
 
 
 def _close_waits(act: Act, found: MigrationResult) -> list[tuple[Wait, str]]:
-    """Withdraw the waits of a visit that is left, and answer stops that the move answers."""
+    """Withdraw the waits of the visit that is left, and resolve operator stops that the migration settles."""
     keys = set(found.closes)
     rows = [
         wait
@@ -272,7 +279,7 @@ def _close_waits(act: Act, found: MigrationResult) -> list[tuple[Wait, str]]:
 
 
 def _wake_run(act: Act, found: MigrationResult, is_closed: bool) -> None:
-    """Wake a run that has to continue under its new version; a paused one stays paused."""
+    """Wake a run that has to continue on its new version. A paused run stays paused."""
     run = act.run
     if run.state == State.PAUSED or run.state in WAITING:
         if found.how == REENTERED or is_closed:
@@ -311,7 +318,7 @@ def _event(act: Act, moving: Moving, found: MigrationResult) -> e.RunMigrated:
 
 
 def _source_of(function: Any) -> dict[str, str]:
-    """Return a function's name and source digest, so that the record says which one made the state."""
+    """Return a function's name and source digest, so that the record says which function converted the state."""
     try:
         source = inspect.getsource(function)
     except (OSError, TypeError):
@@ -331,9 +338,11 @@ def _act_on_each(
     by: Actor | None = None,
     committing: Mapping[UUID, MovedRow] | None = None,
 ) -> list[MovedRow]:
-    """Return `act`'s row for each run, in order; a database refusal (lock timeout, deadlock) counts for one run. If the
-    connection is lost, that run's move `by` an actor is looked up and answered as in `committing`; the rest is skipped.
-    Previews (`by` None) move nothing."""
+    """Call `act` for each run, and return its rows in order.
+
+    If the database refuses one run (lock timeout, deadlock), the others are still processed. If the connection is lost,
+    the current run's migration by the actor `by` is looked up and answered as in `committing`, and the remaining runs
+    are skipped. Previews (`by` is None) migrate nothing."""
     began = None if by is None or not runs else database_now()
     rows: list[MovedRow] = []
     for n, run_id in enumerate(runs):

@@ -1,4 +1,6 @@
-"""Requests to migrate runs: their bodies, checked field by field before any run is read, and the runs they choose."""
+"""Requests to migrate runs, and the selection of the runs.
+
+The bodies are checked field by field before any run is read."""
 
 from __future__ import annotations
 
@@ -22,8 +24,10 @@ Node = Annotated[str, Field(min_length=1, max_length=64)]
 
 
 class MigrationPreviewBody(Strict):
-    """Runs whose migration to preview; nothing is changed. Either `runs` names them, or the oldest active runs of
-    `from_version` are taken (with `retry`, the oldest failed ones): at `node`, in `state`, at most `limit`."""
+    """The runs whose migration is previewed; nothing is changed.
+
+    Either `runs` names them, or the oldest active runs of `from_version` are taken (with `retry`, the oldest failed
+    ones): at `node`, in `state`, at most `limit`."""
 
     from_version: Version
     to_version: Version
@@ -45,11 +49,11 @@ class MigrationPreviewBody(Strict):
 
 
 class MigrateBody(MigrationPreviewBody, SteerBody):
-    """Runs to migrate, chosen as in a preview. Each is migrated on its own; a refused run stays as it is."""
+    """The runs to migrate, selected as in a preview. Each is migrated on its own; a refused run is not changed."""
 
 
 def check_request(agent: str, body: MigrationPreviewBody) -> Moving:
-    """Return the checked request. Raises NotFound for an unknown agent, InvalidInput by field."""
+    """Check a request and return it. Raises NotFound for an unknown agent, and InvalidInput by field."""
     if not registry.versions(agent):
         raise NotFound("agent", agent)
     old, new = f"{agent}@{body.from_version}", f"{agent}@{body.to_version}"
@@ -101,7 +105,7 @@ def _node_problems(old: list[str], to: Agent, of: str, nodes: dict[str, str]) ->
 
 
 def nodes_of(graph_id: str) -> list[str]:
-    """Return a version's nodes; if its code is gone, as recorded when it was first used."""
+    """Return a version's nodes. If its code is no longer installed, they are read from the record of its first use."""
     name, _, version = graph_id.partition("@")
     here = next((a for a in registry.versions(name) if a.version == version), None)
     if here is not None:
@@ -112,13 +116,15 @@ def nodes_of(graph_id: str) -> list[str]:
 
 
 def suggested_nodes(old: list[str], to: Agent, from_version: str) -> dict[str, str]:
-    """Return the declared mapping of nodes, else by equal names; "" where there is none."""
+    """Return the declared mapping of nodes.
+
+    Otherwise nodes are mapped to the one of the same name, or "" if there is none."""
     declared = to.migration_of(from_version).nodes
     return {name: declared.get(name, name if name in to.nodes else "") for name in old}
 
 
 def chosen_runs(of: str, body: MigrationPreviewBody) -> list[UUID]:
-    """Return the named runs, or the oldest that match and have not ended (with `retry`: that failed)."""
+    """Return the named runs, or the oldest matching runs that have not ended (with `retry`: that have failed)."""
     if body.runs is not None:
         return list(dict.fromkeys(body.runs))
     agent, _, version = of.partition("@")

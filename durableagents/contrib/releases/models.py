@@ -10,7 +10,7 @@ from ledger.protected import protect
 
 
 class VersionGate(models.Model):
-    """Switch of a version for new runs. A version without a row takes them."""
+    """Whether a version accepts new runs. A version without a row accepts them."""
 
     id = models.BigAutoField(primary_key=True)
     agent = models.TextField()
@@ -33,7 +33,9 @@ class VersionGate(models.Model):
 
 
 class Ramp(models.Model):
-    """A move of an agent's starts from one version to another: by share and by tags. One at a time per agent."""
+    """A gradual move of an agent's starts from one version to another, by share and by tags.
+
+    An agent has one at a time."""
 
     class State(models.TextChoices):
         ON = "on"
@@ -94,7 +96,7 @@ class Ramp(models.Model):
 
 
 class RampStart(models.Model):
-    """A start that a ramp assigned, as in the run's journal."""
+    """A start that a ramp assigned. The run's journal has the same assignment."""
 
     id = models.BigAutoField(primary_key=True)
     run_id = models.UUIDField(unique=True)
@@ -110,12 +112,14 @@ class RampStart(models.Model):
         triggers = append_only()
 
 
-# Rows changed outside the application are noticed: see ledger/protected.py.
+# Changes to these rows outside the application are detected: see ledger/protected.py.
 VERSION_GATE = protect(VersionGate, "version", named_by="version")
 
 
 def gate_proofs(condition: str = "true") -> str:
-    """Return SQL for the proofs, as one list, of the gates `t` matching a condition and of those deleted outside."""
+    """Return SQL for the proofs of gates `t` that match the condition, as one list.
+
+    The list includes gates that were deleted outside the application."""
     return f"""(SELECT coalesce(jsonb_agg(p.proof -> 0), '[]')::text FROM (
         SELECT {VERSION_GATE.proof_sql("t")} AS proof FROM runs_versiongate t WHERE {condition}
         UNION ALL {VERSION_GATE.gone_sql()}) p)"""

@@ -1,4 +1,4 @@
-"""Preview of one run's migration: its journal is read as for a claim, and its visit replayed with the new code."""
+"""Previews one run's migration: reads its journal as for a claim, and replays the current visit with the new code."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ _SYSTEM = Actor(kind="system", name="migrating")
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """Outcome of a migration, the number of the journal's last event, and whether a failed run is retried with
-    it."""
+    """The result of a preview.
+
+    `seq` is the number of the journal's last event. `is_retried` says whether the migration retries a failed run."""
 
     run: Run | None
     seq: int
@@ -37,7 +38,7 @@ class Preview:
 
 
 class UnseenResult(DurableAgentsError):
-    """A result came after the run had failed, and no operator has seen it."""
+    """A result arrived after the run had failed, and no operator has seen it yet."""
 
     status, code, title = 409, "late_news", "Unseen late result"
 
@@ -48,7 +49,9 @@ class UnseenResult(DurableAgentsError):
 
 
 def preview_run(run_id: UUID, moving: Moving, *, waits: bool = True) -> Preview:
-    """Preview a run's migration, a failed one as retried; `waits` for its lock or raises OperationalError."""
+    """Preview a run's migration; a failed run is retried for it.
+
+    `waits` says whether to wait for the run's lock. Otherwise OperationalError is raised if it is taken."""
     with transaction.atomic():
         run = Run.objects.filter(pk=run_id).first()
         if run is None:
@@ -77,7 +80,7 @@ def preview_run(run_id: UUID, moving: Moving, *, waits: bool = True) -> Preview:
 
 
 def _retry_for_preview(run: Run, head: Head, *, waits: bool) -> Head:
-    """Write the retry, for the caller to read and roll back. Raises what `retry` raises, and UnseenResult."""
+    """Write the retry, which the caller reads and rolls back. Raises UnseenResult, and what `retry` raises."""
     seq = head.seq
     if not waits:
         Head.objects.select_for_update(nowait=True).filter(pk=run.pk).first()
@@ -90,7 +93,7 @@ def _retry_for_preview(run: Run, head: Head, *, waits: bool) -> Head:
 
 
 def refusal_by_rows(run: Run, head: Head, moving: Moving) -> MigrationResult | None:
-    """Return the refusal by the run's rows; None if there is none. Checked again under the run's lock."""
+    """Return a refusal if the run's rows forbid the migration; None otherwise. It is repeated under the run's lock."""
     if run.graph_id == moving.to.graph_id:
         return refused("already", f"it already has version {run.graph_id}")
     if run.graph_id != moving.of:
@@ -109,7 +112,7 @@ def refusal_by_rows(run: Run, head: Head, moving: Moving) -> MigrationResult | N
 
 
 def refusal_by_related(run: Run, found: MigrationResult) -> MigrationResult | None:
-    """Return a refusal if the move would resolve an operator's stop while a related run does the same work."""
+    """Return a refusal if the migration would resolve an operator's stop while a related run may do the same work."""
     is_stopped = any(kind == Wait.Kind.OPERATOR for _, _, kind, _ in found.closes)
     if found.is_refused or not is_stopped or (other := related_runs.find_competing_run(run)) is None:
         return None

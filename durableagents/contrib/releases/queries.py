@@ -1,5 +1,7 @@
-"""An agent's versions and ramps as API and console show them, with figures, and forecasts of a version's last run.
-Forecasts are Kaplan-Meier estimates over the newest runs, ended or not: ended ones alone would make them too short."""
+"""An agent's versions and ramps for the API and console, with figures, and forecasts of when a version's last run ends.
+
+Forecasts are Kaplan-Meier estimates over the newest runs, whether they have ended or not. Ended runs alone would make
+the estimates too short."""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ from runs.queries.run_list import GROUPS
 
 
 class ForecastRow(Shape):
-    """Forecast of when the last active run of a version may end."""
+    """A forecast of when the last active run of a version may end."""
 
     earliest: datetime | None = Field(description="By the usual duration of such runs.")
     latest: datetime | None = Field(
@@ -37,11 +39,11 @@ class ForecastRow(Shape):
     time_up_at: datetime | None = Field(description="Time when all of them have reached their time cap.")
 
 
-SAMPLE = 500  # newest runs per state
-FEWEST = 10  # ended runs needed
+SAMPLE = 500  # newest runs read per state
+FEWEST = 10  # ended runs needed for a forecast
 USUALLY, NEARLY_ALL = 0.5, 0.95
 ACTIVE = [str(state) for state in State if state not in ENDED]
-# Durations of the newest runs so far; none for one that may not begin yet.
+# The time that each of the newest runs has taken so far; none for runs that may not begin yet.
 _LASTED = """
     SELECT v.version, f.ended, greatest(extract(epoch FROM f.lasted), 0)
     FROM unnest(%(versions)s::text[]) AS v(version) CROSS JOIN unnest(%(states)s::text[]) AS s(state)
@@ -51,7 +53,7 @@ _LASTED = """
                - greatest(r.created_at, coalesce(r.start_at, r.created_at)) AS lasted
         FROM runs_run r WHERE r.state = s.state AND r.agent = %(agent)s AND r.version = v.version
         ORDER BY r.created_at DESC, r.id DESC LIMIT %(most)s) f"""
-# The newest and oldest active run by start, and the latest time at which something happens to each.
+# The first and the last start of the active runs, and the latest time by which they have to end.
 _ALIVE = """
     SELECT v.version, min(f.began), max(f.began), max(f.time_up_at), bool_or(f.time_up_at IS NULL),
            count(*) FILTER (WHERE f.state = 'paused'), count(*) FILTER (WHERE f.state = 'waiting_human'),
@@ -67,7 +69,9 @@ MAX_ACTIVE = 10_000
 
 
 def forecasts(agent: str, versions: Sequence[str], *, is_counted: Mapping[str, bool]) -> dict[str, ForecastRow]:
-    """Return the forecasts of versions with active runs, in two statements. `is_counted`: all of them were counted."""
+    """Return the forecasts of versions with active runs, in two statements.
+
+    `is_counted` says whether all active runs of a version were counted."""
     if not versions:
         return {}
     parameters: dict[str, Any] = {"agent": agent, "versions": list(versions)}
@@ -129,7 +133,9 @@ def _of_people(paused: int, asking: int) -> str:
 
 
 def within(lasted: Iterable[tuple[float, bool]], share: float) -> float | None:
-    """Return the seconds after which this share of runs has ended (False: not yet); None if unknown."""
+    """Return the seconds after which this share of runs has ended; None if unknown.
+
+    Each run is given by its time so far and whether it has ended."""
     left, survive = sorted(lasted, key=lambda one: (one[0], not one[1])), 1.0
     for i, (seconds, ended) in enumerate(left):
         if ended:
@@ -143,7 +149,8 @@ def within(lasted: Iterable[tuple[float, bool]], share: float) -> float | None:
 
 COUNTED_TO = 10_000
 MAX_VERSIONS = 500
-# Every known version, newest first, with its workers, gate, and runs: one bounded index lookup per version and state.
+# Every known version, newest first, with its workers, gate, and runs. It needs one bounded index lookup per version and
+# state.
 _VERSIONS = """
     SELECT v.version, v.is_known, coalesce(s.beginning, 0), coalesce(s.workers, 0),
            g.is_closed IS TRUE, CASE WHEN g.is_closed THEN g.set_by END,
@@ -200,14 +207,16 @@ class VersionRow(Shape):
 
     @property
     def counts(self) -> list[tuple[str, str]]:
-        """Return the numbers of runs by group of states, formatted."""
+        """Return the formatted numbers of runs by group of states."""
         counts = [(word, sum(self.runs.get(str(state), 0) for state in states)) for word, states in GROUPS.values()]
         return [(f"{COUNTED_TO:,}+" if n > COUNTED_TO else f"{n:,}", word) for word, n in counts if n]
 
 
 def versions_of(agent: str, *, only: str = "") -> list[VersionRow]:
-    """Return an agent's versions, newest first, or one, in at most three statements. Runs are counted in the viewer's
-    access scope; the forecast, which uses all runs, needs full access."""
+    """Return an agent's versions, newest first, or only one of them, in at most three statements.
+
+    Only runs that the viewer may see are counted. The forecast uses all runs, so it is only made for viewers who see
+    all."""
     who = viewer()
     parameters: dict[str, Any] = {
         "agent": agent,
@@ -266,13 +275,13 @@ def _version_row(
 
 BOUNDS = ("failed", "rejected", "stopped")
 MAX_JUDGED = 1000
-# A run counts once, with its continuations. An approval that its deadline denied was not rejected; a run that undoes
-# its effects before it fails has failed. Moving a begun run off the newer version counts as stopped there, and its
-# later course still counts. A run has begun once a worker claimed it, even if it failed before its first node. Rows are
-# compared as text, not parsed: an unreadable one must not stop the judging.
+# A run and its continuations count as one. An approval that expired is not counted as rejected. A run that undoes its
+# effects before it fails counts as failed. If a run that had begun is migrated off the newer version, it counts as
+# stopped, and its later course is still counted. A run has begun once a worker claimed it, even if it failed before its
+# first node. Rows are compared as text and not parsed, so that an unreadable one doesn't stop the judgement.
 _TAKEN_OFF = """o.action = 'migrate' AND o.before ->> 'version' = wanted.graph
                  AND (o.after ->> 'how' <> 'unbegun' OR o.before ->> 'epoch' <> '0')"""
-# Tolerance for clock changes: nothing else happens before a ramp's first start.
+# Tolerance for changes of the clock. Otherwise nothing can happen before a ramp's first start.
 _SLACK = "interval '1 day'"
 _FIGURES = f"""
     SELECT wanted.ramp, figures.*
@@ -319,7 +328,7 @@ _FIGURES = f"""
 
 
 class FiguresRow(Shape):
-    """Figures over the newest runs that the ramp started on the newer version, up to 1,000."""
+    """Figures over the newest runs, up to 1,000, that the ramp started on the newer version."""
 
     begun: int = Field(description="Runs started.")
     failed: int = Field(description="Runs that failed.")
@@ -327,7 +336,7 @@ class FiguresRow(Shape):
     stopped: int = Field(description="Runs that stopped for an operator.")
 
     def above(self, ramp: Ramp) -> list[str]:
-        """Return the exceeded bounds; none before enough runs were started."""
+        """Return the names of exceeded bounds; none before enough runs have begun."""
         if self.begun < ramp.least:
             return []
         return [
@@ -338,7 +347,7 @@ class FiguresRow(Shape):
 
 
 def figures_of(ramps: Sequence[Ramp]) -> dict[int, FiguresRow]:
-    """Return the figures of several ramps, in one statement. Only the newest runs count, which keeps it small."""
+    """Return the figures of several ramps, in one statement. Only the newest runs are read, so that it stays fast."""
     parameters: dict[str, Any] = {
         "ramps": [ramp.pk for ramp in ramps],
         "graphs": [ramp.to_graph for ramp in ramps],
@@ -355,7 +364,7 @@ def figures_of(ramps: Sequence[Ramp]) -> dict[int, FiguresRow]:
 
 
 class RampRow(Shape):
-    """A gradual move of starts by an agent's name to another version."""
+    """A gradual move of starts, made by an agent's name, to another version."""
 
     id: int = Field(description="Id of the ramp.")
     agent: AgentName
@@ -384,7 +393,7 @@ class RampRow(Shape):
 
     @property
     def judged(self) -> list[tuple[str, int, int | None]]:
-        """Return each bound's name, figure and percentage."""
+        """Return name, figure and allowed percentage of each bound."""
         return [(name, getattr(self.figures, name), self.bounds.get(name)) for name in BOUNDS]
 
 
@@ -395,7 +404,7 @@ _SIDES = """
 
 
 def ramp_rows(ramps: Sequence[Ramp]) -> list[RampRow]:
-    """Return the rows of ramps, in at most two statements; figures are for viewers who see all runs."""
+    """Return the rows of ramps, in at most two statements. Figures are only for viewers who see all runs."""
     sees_all = viewer().sees_all
     active = [ramp for ramp in ramps if ramp.ended_at is None] if sees_all else []
     figures = figures_of(active) if active else {}
@@ -428,18 +437,18 @@ def ramp_row(ramp: Ramp) -> RampRow:
 
 
 def percent(share: int) -> str:
-    """Return a share of 10,000 as a percentage without needless zeros."""
+    """Return a share of 10,000 as a percentage without trailing zeros."""
     whole, rest = divmod(share, 100)
     return f"{whole}.{rest:02}".rstrip("0") if rest else str(whole)
 
 
 def newest_ramps(agent: str = "", *, limit: int, before: int | None = None) -> list[Ramp]:
-    """Return ramps, newest first, of an agent or all, before an id."""
+    """Return ramps before an id, newest first, of one agent or of all."""
     found = Ramp.objects.order_by("-id")
     found = found.filter(agent=agent) if agent else found
     return list((found if before is None else found.filter(pk__lt=before))[:limit])
 
 
 def active_ramp(agent: str) -> Ramp | None:
-    """Return the agent's ramp that has not ended."""
+    """Return the agent's ramp that has not ended; None if there is none."""
     return Ramp.objects.filter(agent=agent, ended_at__isnull=True).first()

@@ -1,6 +1,7 @@
-"""Close and open versions for new runs, ramp starts between them, and halt ramps automatically.
-Each act is one transaction with its record. All take the lock that every start of the agent shares, exclusively, so
-that no start in progress goes by the old state."""
+"""Closes and opens versions for new runs, starts ramps between versions, and halts ramps automatically.
+
+Each act is one transaction with its record. Every start of an agent holds a lock in shared mode. The acts take it
+exclusively, so that no start in progress uses the old state."""
 
 from __future__ import annotations
 
@@ -39,8 +40,10 @@ Bound = Annotated[int, Field(ge=1, le=100, description="Percentage of the runs t
 
 
 class RampBody(SteerBody):
-    """Moves starts by the agent's name gradually to another version: a share of them, those with one of these tags, or
-    both. The ramp halts itself when a figure exceeds its bound; a null bound never halts it."""
+    """Moves starts by the agent's name gradually to another version.
+
+    It applies to a share of them, those with one of these tags, or both. The ramp is halted automatically when a figure
+    exceeds its bound. A bound that is null never halts it."""
 
     agent: Annotated[str, Field(min_length=1, max_length=64)] = Field(description="Agent whose starts it moves.")
     from_version: Version
@@ -64,13 +67,13 @@ class RampBody(SteerBody):
 
 
 class RampActBody(SteerBody):
-    """With `revision` (the ramp's revision as last read), nothing is done if the ramp has changed since."""
+    """With `revision` (the ramp's revision as last read), the request is refused if the ramp has changed since."""
 
     revision: Annotated[int, Field(ge=1)] | None = Field(default=None, description="The ramp's revision as last read.")
 
 
 class RaiseBody(RampActBody):
-    """A larger share of the starts for the newer version."""
+    """A larger share of starts for the newer version."""
 
     share: Share
 
@@ -88,7 +91,7 @@ ACTIONS = (
 
 
 class NotInThisState(DurableAgentsError):
-    """The version or ramp is in that state already, or can't be."""
+    """The version or ramp is already in that state, or can't change to it."""
 
     status, code, title = 409, "illegal-state", "The release's state does not allow this"
 
@@ -106,8 +109,10 @@ _VERSION = re.compile(r"(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})")
 
 @transaction.atomic
 def close_version(agent: str, version: str, *, by: Actor, justification: str) -> VersionGate:
-    """Close a version to new starts, even before its code arrives. Active runs, continuations and child runs go on.
-    Raises NotInThisState, InvalidInput, NotFound, Forbidden, JustificationRequired, StartsUnderWay."""
+    """Close a version to new starts. Its code need not be installed yet.
+
+    Active runs, continuations and child runs continue. Raises NotInThisState, InvalidInput, NotFound, Forbidden,
+    JustificationRequired, StartsUnderWay."""
     why = _authorize("version_close", by, justification)
     _check_version(agent, version)
     lock_out_starts(agent)
@@ -133,7 +138,7 @@ def open_version(agent: str, version: str, *, by: Actor, justification: str) -> 
 
 
 def _check_version(agent: str, version: str) -> None:
-    """Raises NotFound for an unknown agent, InvalidInput for an invalid version."""
+    """Check that agent and version are known. Raises NotFound for the agent, InvalidInput for the version."""
     if not registry.versions(agent):
         raise NotFound("agent", agent)
     if not _VERSION.fullmatch(version):
@@ -165,7 +170,7 @@ def _set_gate(gate: VersionGate, is_closed: bool, *, by: Actor, why: str) -> Ver
 
 
 def find_ramp(ramp_id: int) -> Ramp:
-    """Return a ramp, also one that has ended. Raises NotFound."""
+    """Return a ramp, even one that has ended. Raises NotFound."""
     found = Ramp.objects.filter(pk=ramp_id).first()
     if found is None:
         raise NotFound("ramp", ramp_id)
@@ -175,8 +180,9 @@ def find_ramp(ramp_id: int) -> Ramp:
 @two_person("releases", needs=OPERATOR, moving=frozenset({NUMBER, "counted_after"}))
 @transaction.atomic
 def create_ramp(body: RampBody, *, by: Actor) -> Ramp:
-    """Create a ramp, and open the version it leads to.
-    Raises InvalidInput by field, NotInThisState if the agent has one, Forbidden, JustificationRequired,
+    """Create a ramp, and open its target version.
+
+    Raises InvalidInput by field, NotInThisState if the agent has a ramp, Forbidden, JustificationRequired,
     StartsUnderWay."""
     why = _authorize("ramp", by, body.justification)
     if errors := _problems(body):
@@ -206,7 +212,8 @@ def create_ramp(body: RampBody, *, by: Actor) -> Ramp:
 @two_person("releases", needs=OPERATOR)
 @transaction.atomic
 def raise_ramp(ramp_id: int, body: RaiseBody, *, by: Actor) -> Ramp:
-    """Raise a ramp's share; no key changes back.
+    """Raise a ramp's share. Keys only move to the newer version.
+
     Raises InvalidInput for a share that isn't larger, RampMoved, NotInThisState, NotFound, Forbidden,
     JustificationRequired, StartsUnderWay."""
     why = _authorize("ramp_raise", by, body.justification)
@@ -223,7 +230,7 @@ def raise_ramp(ramp_id: int, body: RaiseBody, *, by: Actor) -> Ramp:
 @two_person("releases", needs=OPERATOR, moving=frozenset({"counted_after"}))
 @transaction.atomic
 def resume_ramp(ramp_id: int, body: RampActBody, *, by: Actor) -> Ramp:
-    """Resume a halted ramp with new figures. Raises what `raise_ramp` raises."""
+    """Resume a halted ramp; its figures begin again. Raises what `raise_ramp` raises."""
     why = _authorize("ramp_resume", by, body.justification)
     ramp = _locked_ramp(ramp_id, body.revision, Ramp.State.HALTED)
     before = recorded(ramp)
@@ -248,8 +255,10 @@ def roll_back_ramp(ramp_id: int, body: RampActBody, *, by: Actor) -> Ramp:
 @two_person("releases", needs=OPERATOR)
 @transaction.atomic
 def finish_ramp(ramp_id: int, body: RampActBody, *, by: Actor) -> Ramp:
-    """Finish a ramp: its target gets all starts by name. A newer version that the ramp leads away from is closed.
-    Raises what `raise_ramp` raises, and NotInThisState if starts would get another version."""
+    """Finish a ramp: from now on, its target gets all starts by name.
+
+    If the target is the older version, the newer one is closed. Raises what `raise_ramp` raises, and NotInThisState if
+    starts would get another version."""
     why = _authorize("ramp_finish", by, body.justification)
     ramp = _locked_ramp(ramp_id, body.revision, Ramp.State.ON)
     before = recorded(ramp)
@@ -270,7 +279,7 @@ def finish_ramp(ramp_id: int, body: RampActBody, *, by: Actor) -> Ramp:
 
 
 def recorded(ramp: Ramp) -> dict[str, Any]:
-    """Return a ramp as the record of an act keeps it."""
+    """Return a ramp's values for the record of an act."""
     return {
         "agent": ramp.agent,
         "from_version": ramp.from_version,
@@ -358,12 +367,12 @@ _SYSTEM = Actor(kind="system", name="releases")
 
 
 def halt_ramps() -> int:
-    """Halt the ramps of which too many runs failed, were rejected or stopped for an operator. Returns how many."""
+    """Halt the ramps of which too many runs failed, were rejected or stopped for an operator. Return their number."""
     return sum(_halt(ramp_id) for ramp_id in _ramps_above())
 
 
 def _ramps_above() -> list[int]:
-    """Return the ramps to halt; one process at a time checks."""
+    """Return the ramps to halt. Only one process checks at a time."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(hashtextextended('release watch', 38))")
         if not cursor.fetchone()[0]:
@@ -374,7 +383,9 @@ def _ramps_above() -> list[int]:
 
 
 def _halt(ramp_id: int) -> bool:
-    """Halt a ramp if it is still above a bound. If its starts don't end in time, the next check tries again."""
+    """Halt a ramp if a figure is still above its bound.
+
+    If starts in progress don't end in time, the next check tries again."""
     try:
         with transaction.atomic():
             lock_out_starts(find_ramp(ramp_id).agent)

@@ -1,4 +1,4 @@
-"""Verification: starts that a ramp assigned against their journals, ramps and closed versions against their acts."""
+"""Verifies starts assigned by ramps against journals, and ramps and closed versions against acts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ledger.verification.runs import EventLine, ReadJournal, compared
 
 
 class Assigned:
-    """A start's assignment row against its event, both ways, and its version against the side."""
+    """Checks that a start's assignment row and its event agree, and that its version is that of the assigned side."""
 
     NEEDS_NO_CONTENT = True
 
@@ -54,11 +54,11 @@ class Assigned:
 
 
 def every_release() -> Listed | None:
-    """Check ramps and closed versions against their last acts; None if there are none."""
+    """Check ramps and closed versions against their last recorded acts; None if there are none."""
     ramps, gates = list(Ramp.objects.order_by("id")), list(VersionGate.objects.order_by("id"))
     if not ramps and not gates:
         return None
-    # Only acts with a valid place in their list; others prove nothing here.
+    # Acts without a valid number in their list are ignored here, because they prove nothing.
     acts = ActRecord.objects.filter(run_id__isnull=True, n__gt=0, action__in=ACTIONS).order_by("n")
     last = {act.subject: act for act in acts if isinstance(act.after, dict)}
     problems = [*_ramp_problems(ramps, last), *_gate_problems(gates, last)]

@@ -38,7 +38,7 @@ _STATES = {
 
 
 class VersionsPage(FormPage):
-    """An agent's versions compared: their runs, which one new starts get, and the ramp."""
+    """An agent's versions side by side: their runs, which of them new starts get, and the ramp."""
 
     template = "releases/versions.html"
     section = "agents"
@@ -46,7 +46,7 @@ class VersionsPage(FormPage):
     def tell(
         self, request: HttpRequest, graph_id: str = "", ramp_id: int = 0, refused: Refused | None = None
     ) -> HttpResponse:
-        """Show the page of a version or of a ramp, with what was refused. Raises NotFound."""
+        """Show the page of a version or ramp, with the errors of a refused form. Raises NotFound."""
         graph_id = graph_id or _page_of(ramp_id)
         name = graph_id.partition("@")[0]
         versions = versions_of(name)
@@ -72,13 +72,13 @@ class VersionsPage(FormPage):
 
 
 class ReleaseAct(Act, VersionsPage):
-    """An act on a version or a ramp."""
+    """Base of acts on a version or a ramp."""
 
     allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR})
     page = "versions"
 
     def after(self, request: HttpRequest, result: Any, **address: Any) -> HttpResponse:
-        """Show the versions of the agent."""
+        """Show the agent's versions."""
         messages.success(request, self.done, extra_tags="ok")
         return redirect(self.page, graph_id=address.get("graph_id") or _page_of(address["ramp_id"]))
 
@@ -100,7 +100,7 @@ class NewRamp(ReleaseAct):
 
 
 def _page_of(ramp_id: int) -> str:
-    """Return the page of the ramp's agent, for a version that is here. Raises NotFound."""
+    """Return the page of the ramp's agent, for a version that is installed here. Raises NotFound."""
     ramp = services.find_ramp(ramp_id)
     here = [agent.version for agent in registry.versions(ramp.agent)]
     wanted = next((v for v in (ramp.to_version, ramp.from_version, *here) if v in here), ramp.to_version)
@@ -118,7 +118,7 @@ _RESULTS = {
 
 
 class MigrationsPage(Page):
-    """Runs of one version, and the versions they could move to."""
+    """The runs of one version, and the versions to which they could be migrated."""
 
     template = "releases/migrations.html"
     section = "agents"
@@ -136,7 +136,7 @@ class MigrationsPage(Page):
         rows: Sequence[MovedRow] | None = None,
         is_done: bool = False,
     ) -> HttpResponse:
-        """Show the page with a preview, a result or a refusal. Raises NotFound."""
+        """Show the page, with a preview, a result or the errors of a refused form. Raises NotFound."""
         name, _, version = graph_id.partition("@")
         old = nodes_of(graph_id)
         if not old:
@@ -171,13 +171,13 @@ class MigrationsPage(Page):
 
 
 class _PreviewForm(MigrationPreviewBody):
-    """The form has a reason in it once runs were previewed."""
+    """The form, which also has a reason once runs were previewed."""
 
     justification: str = ""
 
 
 class MigrationPreviews(MigrationsPage):
-    """Preview of the migration."""
+    """Preview a migration."""
 
     allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR})
     http_method_names = ["post"]
@@ -189,12 +189,13 @@ class MigrationPreviews(MigrationsPage):
             rows = migrating.preview(_agent_of(graph_id, body), body)
         except DurableAgentsError as error:
             return self.show_form(request, graph_id, Refused("look", error, form.kept))
-        previewed = " ".join(str(row.run) for row in rows)  # to migrate exactly these, whatever else matches by then
+        # exactly these runs are migrated, whatever else matches by then
+        previewed = " ".join(str(row.run) for row in rows)
         return self.show_form(request, graph_id, typed=form.kept | {"runs": previewed}, rows=rows)
 
 
 class Migrations(MigrationsPage):
-    """Migration of the previewed runs."""
+    """Migrate the previewed runs."""
 
     allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR})
     http_method_names = ["post"]
@@ -213,7 +214,7 @@ class Migrations(MigrationsPage):
 
 
 def _agent_of(graph_id: str, body: MigrationPreviewBody) -> str:
-    """Return the agent's name. Raises NotFound if the form is another version's."""
+    """Return the agent's name. Raises NotFound if the form is for another version."""
     name, _, version = graph_id.partition("@")
     if version != body.from_version:
         raise NotFound("version", body.from_version)
@@ -228,7 +229,7 @@ def _bound(text: str) -> Any:
 
 
 def _nodes(text: str) -> Any:
-    """Return the mapping, one `node = target` per line."""
+    """Return the mapping as text, with one `node = target` per line."""
     pairs = [line.partition("=") for line in text.splitlines() if line.strip()]
     names = [name.strip() for name, _, _ in pairs]
     if len(names) != len(set(names)):

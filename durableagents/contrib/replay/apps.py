@@ -1,4 +1,4 @@
-"""Replays of recorded runs by other code, and tests made of runs. See README.md."""
+"""Replays recorded runs with other code, and generates tests from runs. See README.md."""
 
 from __future__ import annotations
 

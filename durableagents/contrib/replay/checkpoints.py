@@ -1,4 +1,4 @@
-"""Replay of the files of `manage.py checkpoints export`, for agents' tests. Needs no server, database or settings."""
+"""Replays files of `manage.py checkpoints export`, for agents' tests. It needs no server, database or settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SUFFIXES = (".json", ".sealed")
 
 
 class CheckpointDiffers(AssertionError):
-    """A file can't be replayed, or the code differs from it. The `message` has the first difference."""
+    """A file can't be replayed, or the code behaves differently. The `message` has the first difference."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -25,7 +25,9 @@ class CheckpointDiffers(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The result of a replay: the number of calls `answered` from the record, and the calls `beyond` its end."""
+    """The result of a replay.
+
+    `answered` is the number of calls that were answered from the record; `beyond` lists those after its end."""
 
     file: str
     answered: int
@@ -40,14 +42,13 @@ def replay_checkpoints(
     key: str = "",
     dump: str | Path | None = None,
 ) -> list[Checkpoint]:
-    """Replay every file of a `directory` by today's code: each must load, find its calls at the same places and request
-    nothing unrecorded before its end. Nothing is sent.
+    """Replay every file of a `directory` with the current code. Nothing is sent.
 
-    `agents` are those to replay with (every imported one unless given); with `newest` an agent's newest version
-    replaces a missing one. `key` decrypts files (else DURABLEAGENTS_CHECKPOINTS_KEY does). Failing files are put into
-    the folder `dump`, reduced to the difference and with it. Raises CheckpointDiffers with the first difference of
-    each, or for an empty directory.
-    """
+    Each file must load, find its calls at the same places, and request nothing unrecorded before its end. `agents` are
+    the agents to replay with (by default, all imported ones). With `newest`, an agent's newest version replaces one
+    that is missing. `key` decrypts files (default: DURABLEAGENTS_CHECKPOINTS_KEY). Failing files are written to the
+    folder `dump`, reduced to the difference, which is added. Raises CheckpointDiffers with the first difference of each
+    file, or for an empty directory."""
     files = checkpoint_files(directory)
     if not files:
         raise CheckpointDiffers(f"{directory}: there is no checkpoint: `manage.py checkpoints export` writes them")
@@ -70,8 +71,9 @@ def replay_checkpoint(
     key: str = "",
     dump: str | Path | None = None,
 ) -> Checkpoint:
-    """Replay one `file`, with `agents`, `newest`, `key` and `dump` as in `replay_checkpoints`. Raises
-    CheckpointDiffers."""
+    """Replay one `file`, with `agents`, `newest`, `key` and `dump` as in `replay_checkpoints`.
+
+    Raises CheckpointDiffers."""
     path = Path(file)
     try:
         recording = load_file(path.read_bytes(), key)
@@ -112,7 +114,7 @@ def _agent(file: str, recording: Recording, agents: Sequence[Agent], *, newest: 
 
 
 def _dumped(folder: Path, recording: Recording, slot: str, words: str) -> Path:
-    """Write a reduced file with the difference."""
+    """Write a file reduced to the difference, which is added."""
     folder.mkdir(parents=True, exist_ok=True)
     cut = replace(cut_after(recording, slot), notes=(*recording.notes, words))
     target = folder / f"{recording.name.replace('@', '-')}.json"

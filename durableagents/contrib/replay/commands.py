@@ -1,4 +1,4 @@
-"""`manage.py runs to-test RUN`: one run as a test of its agent."""
+"""`manage.py runs to-test RUN`: turns one run into a test of its agent."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _lines(run_id: UUID, options: Mapping[str, Any]) -> Iterator[str]:
         raise InvalidInput(f"{out} exists already: name a new file") from None
     except OSError as error:
         raise InvalidInput(f"cannot write {out}: {error.strerror}") from None
-    except ValueError as error:  # such as an InvalidRecording
+    except ValueError as error:  # includes InvalidRecording
         raise InvalidInput(f"no test can be written from run {run_id}: {error}") from None
 
 

@@ -1,4 +1,4 @@
-"""Secret fields in a run's record, by all versions and related runs its payloads may come from."""
+"""Secret fields in a run's record, as declared by all versions and related runs from which its payloads may come."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from runs.engine.errors import UnknownAgent, UnknownVersion
 from runs.engine.recordings.recording import Recording
 from runs.queries.secret_fields import KEYS_SUFFIX, models_of, secret_paths
 
-# Runs that may have contributed to a run's record: its origins, parents, predecessors, continuations and their
-# children; and their migrations. Not forks made of it.
+# Selects the runs that may have contributed to a run's record, and their migrations: its origins, parents,
+# predecessors, continuations and their children. Forks of it don't contribute.
 _RELATED = """
     SELECT * FROM (WITH RECURSIVE related(id) AS (
         SELECT %s::uuid
@@ -32,12 +32,16 @@ _RELATED = """
 
 
 def declared_secrets(recording: Recording) -> Secrets:
-    """Return a recording's secrets, by all contributing models. Raises InvalidRecording for one not installed here."""
+    """Return the secrets in a recording, as declared by all models that contributed.
+
+    Raises InvalidRecording if one isn't installed here."""
     return all_secrets(versions_in(recording))
 
 
 def all_secrets(versions: Iterable[str]) -> Secrets:
-    """Return the secrets these versions (name@version) declare. Raises InvalidRecording for one not installed here."""
+    """Return the secrets that these versions (name@version) declare.
+
+    Raises InvalidRecording if one isn't installed here."""
     every = [_secrets_of_version(graph_id) for graph_id in versions]
     return Secrets(
         frozenset().union(*(each.fields for each in every)),
@@ -58,7 +62,9 @@ def _secrets_of_version(graph_id: str) -> Secrets:
 
 
 def versions_in(recording: Recording) -> list[str]:
-    """Return the versions whose payloads the record may hold. Raises InvalidRecording if a contributing run is gone."""
+    """Return the versions from which payloads in the record may come.
+
+    Raises InvalidRecording if a run that contributed no longer exists."""
     with connection.cursor() as cursor:
         cursor.execute(_RELATED, [recording.run_id, recording.run_id])
         rows = cursor.fetchall()
@@ -85,7 +91,7 @@ def _versions_named_in(event: e.Event) -> Iterator[str]:
 
 
 def secrets_of_agent(agent: Agent) -> Secrets:
-    """Return an agent's secret fields by the last name of their paths: any field of that name may hold one."""
+    """Return the last names of the paths of an agent's secret fields. Any field of such a name may hold a secret."""
     every = [path for _, model in models_of(agent) for path in secret_paths(model)]
     last = [(path.removesuffix(KEYS_SUFFIX).rpartition(".")[2].lower(), path.endswith(KEYS_SUFFIX)) for path in every]
     named = [(name.replace("[]", ""), name.count("[]"), is_key) for name, is_key in last]

@@ -1,4 +1,4 @@
-"""Export of checkpoints to a folder: complete or not at all, without overwriting other files."""
+"""Exports checkpoints to a folder: all or nothing, and without overwriting other files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from runs.engine.agents import registry
 from runs.engine.recordings.recording import Recording
 from runs.models import ENDED, AgentVersion, State
 
-# For a version, the newest runs of each state with their newest visits: all active runs, and ended ones started since.
+# For one version, selects the newest runs of each state with their newest visits. Ended runs count only if started
+# since a given time.
 _NEWEST = """
     SELECT c.run_id, c.seq, c.node, c.visit, r.created_at
     FROM unnest(%s::text[]) AS s(state)
@@ -41,7 +42,7 @@ MAX_RUNS, MAX_VISITS = 40, 12
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPlace:
-    """The place of a checkpoint."""
+    """The location of a checkpoint."""
 
     run_id: UUID
     seq: int
@@ -51,7 +52,7 @@ class CheckpointPlace:
 
 
 def pick_checkpoints(limit: int, since: datetime, agent: str = "") -> Iterator[CheckpointPlace]:
-    """Yield representative checkpoints in turn of version and node, at most `limit` of each."""
+    """Yield representative checkpoints, at most `limit` of each version and node, taking one of each in turn."""
     strata: dict[tuple[str, str], deque[CheckpointPlace]] = defaultdict(deque)
     for graph_id in _versions(agent):
         for each in _of_version(graph_id, limit, since):
@@ -85,12 +86,12 @@ MODES = (REDACTED, FULL, ENCRYPTED)
 
 
 class ExportFailed(Exception):
-    """Nothing was written, for the reason given."""
+    """The export failed for the reason given, and nothing was written."""
 
 
 @dataclass
 class Exported:
-    """Exported files, and the checkpoints that were left out, with the reason."""
+    """The exported files, and the checkpoints that were left out with the reason."""
 
     files: list[dict[str, Any]] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
@@ -112,12 +113,14 @@ class ExportOptions:
 
 
 def export(target: Path, options: ExportOptions, *, refresh: bool = False) -> Exported:
-    """Write representative checkpoints to a folder, which is renamed to `target` once complete. Raises ExportFailed."""
+    """Write representative checkpoints to a folder.
+
+    The folder is renamed to `target` once it is complete. Raises ExportFailed."""
     _check_target(target, refresh=refresh)
     partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial.mkdir(mode=0o700)  # private to this user
+        partial.mkdir(mode=0o700)  # only this user can read it
         done = _fill(partial, options)
         if not done.files:
             why = f": {done.left_out[0]}" if done.left_out else ""
@@ -133,7 +136,7 @@ def export(target: Path, options: ExportOptions, *, refresh: bool = False) -> Ex
 
 
 def _check_target(target: Path, *, refresh: bool) -> None:
-    """Raise ExportFailed if the folder isn't empty; with `refresh`, if it isn't an earlier export."""
+    """Raise ExportFailed if the folder isn't empty. With `refresh`, it may be an earlier export."""
     if not target.exists():
         return
     if not target.is_dir():
@@ -154,7 +157,7 @@ def _check_target(target: Path, *, refresh: bool) -> None:
 
 
 def _rename_into_place(partial: Path, target: Path) -> None:
-    """Replace the old folder, restoring it on failure. Raises ExportFailed if someone wrote there meanwhile."""
+    """Replace the old folder; restore it on failure. Raises ExportFailed if another process wrote there meanwhile."""
     old = target.with_name(f".{target.name}.{secrets.token_hex(4)}.old")
     if target.exists():
         target.rename(old)
@@ -173,7 +176,7 @@ def _rename_into_place(partial: Path, target: Path) -> None:
 
 
 def _restore_old(old: Path, target: Path) -> None:
-    """Restore the old folder. Raises ExportFailed with its place if the name was taken meanwhile."""
+    """Restore the old folder. Raises ExportFailed with its location if another folder took its name meanwhile."""
     try:
         if target.exists():
             raise FileExistsError
@@ -208,7 +211,9 @@ def _name(each: CheckpointPlace) -> str:
 
 
 def _redacted(recording: Recording, options: ExportOptions, redaction: Redaction) -> Recording:
-    """Return the recording without keys and private values. Raises InvalidRecording if its state no longer loads."""
+    """Return the recording without keys and private values.
+
+    Raises InvalidRecording if its state can no longer be loaded."""
     made = remove_keys(recording)
     if options.payloads == REDACTED:
         own = Redaction(options.paths, redaction.salt, declared_secrets(recording))

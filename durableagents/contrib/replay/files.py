@@ -30,7 +30,7 @@ class InvalidRecording(ValueError):
 
 
 def file_data(recording: Recording) -> dict[str, Any]:
-    """Return plain data of the newest format."""
+    """Return a recording as plain data in the newest format."""
     times = [*recording.times, *[""] * len(recording.events)]
     return {
         "what": WHAT,
@@ -64,7 +64,7 @@ def event_as_data(event: e.Event) -> dict[str, Any]:
 
 
 def file_text(recording: Recording) -> str:
-    """Return the file's text: one value per line, so that files can be compared."""
+    """Return a file's text, with one value per line, so that files can be compared."""
     return json.dumps(file_data(recording), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
@@ -123,13 +123,13 @@ def _was_moved(graph_id: str, created: e.RunCreated, checkpoint: Mapping[str, An
 
 
 def event_of(found: Mapping[str, Any]) -> e.Event:
-    """Return an event from plain data. Raises KeyError, TypeError, ValueError."""
+    """Build an event from plain data. Raises KeyError, TypeError, ValueError."""
     metadata = dict(found["event"])
     return e.KINDS[metadata.pop("kind")](payload=found["payload"], **metadata)
 
 
 def cut_after(recording: Recording, slot: str) -> Recording:
-    """Cut a recording after a slot's last event, for a generated test."""
+    """Cut a recording after the last event of a slot, for a generated test."""
     place = next((i for i, event in enumerate(recording.events) if event.slot == slot), None)
     if place is None or recording.ending is not None:
         return recording
@@ -143,7 +143,7 @@ _NONCE = 12
 
 
 def derive_export_key(master: bytes) -> str:
-    """Return the exports' key as text, for the environment of a replay."""
+    """Derive the key for exports, as text that can be set in the environment of a replay."""
     derived = hmac.new(master, b"durableagents checkpoint exports\x00", hashlib.sha256).digest()
     return base64.urlsafe_b64encode(derived).decode()
 
@@ -157,7 +157,7 @@ def encrypted_file(recording: Recording, key: str) -> bytes:
 
 
 def load_file(found: bytes, key: str = "") -> Recording:
-    """Return the recording in a file's bytes; `key` defaults to the environment's. Raises InvalidRecording."""
+    """Parse the recording in a file's bytes. `key` defaults to the one in the environment. Raises InvalidRecording."""
     if not found.startswith(_MARK):
         try:
             return parse_file(found.decode())

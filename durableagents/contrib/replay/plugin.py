@@ -1,8 +1,9 @@
-"""The pytest plugin: `pytest --checkpoints DIR` replays each file in DIR by today's code, as a test. Own tests use the
-fixture `checkpoint`, a file's path, and run for each."""
+"""The pytest plugin: `pytest --checkpoints DIR` replays each file in DIR with the current code, as a test.
 
-# `--checkpoints-agents` names the agents' modules (DURABLEAGENTS_AGENTS unless given), `--checkpoints-dump` a folder
-# for failing files, `--checkpoints-newest` lets an agent's newest version replace a missing one.
+An agent's own tests can use the fixture `checkpoint`, the path of a file, and are run for each file."""
+
+# `--checkpoints-agents` names the agents' modules (default: DURABLEAGENTS_AGENTS). `--checkpoints-dump` is a folder for
+# failing files. `--checkpoints-newest` lets an agent's newest version replace a missing one.
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ _DIRECTORY = "checkpoints"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options in their own group."""
+    """Add the plugin's options in a group of their own."""
     group = parser.getgroup("durableagents", "Durable Agents: replay recorded runs")
     group.addoption("--checkpoints", metavar="DIR", help="replay every file of `manage.py checkpoints export` in DIR")
     group.addoption("--checkpoints-agents", metavar="MODULES", default=None, help="modules with the agents, by commas")
@@ -43,7 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Parametrize tests that use `checkpoint` by file; without `--checkpoints` there are none."""
+    """Parametrize tests that use `checkpoint` with the files; without `--checkpoints` there are none."""
     if "checkpoint" in metafunc.fixturenames:
         files = _files(metafunc.config)
         metafunc.parametrize("checkpoint", files, ids=[file.stem for file in files])
@@ -60,7 +61,7 @@ def _files(config: pytest.Config) -> list[Path]:
 
 
 def pytest_collection(session: pytest.Session) -> None:
-    """Fail for an empty folder."""
+    """Fail if the folder is empty."""
     if session.config.getoption(_DIRECTORY):
         _files(session.config)
 
@@ -74,7 +75,7 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
 
 
 class Checkpoints(pytest.Collector):
-    """All files of the folder."""
+    """Collects all files of the folder."""
 
     def collect(self) -> Iterator[pytest.Item]:
         """Yield one test for each file."""

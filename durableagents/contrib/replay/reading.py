@@ -1,4 +1,4 @@
-"""Reading one recorded visit, verifying every event as a claim does."""
+"""Reads one recorded visit, and verifies every event as a claim does."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from runs.models import Run
 _CUT = """
     SELECT seq, generation, node, visit, fingerprint, state, checksum, schema_version FROM runs_checkpoint
     WHERE run_id = %s AND seq >= %s ORDER BY seq LIMIT 2"""
-# Events whose payloads are needed for answers from the record.
+# Events whose payloads are needed to answer calls from the record.
 _HOLDS = (
     e.RunCreated,
     e.ToolInvoked,
@@ -39,11 +39,11 @@ _HOLDS = (
     e.ChildStarted,
     e.AnswerTakenOver,
 )
-MAX_EVENTS = 5_000  # per visit; more is too large to keep next to code
+MAX_EVENTS = 5_000  # per visit; a larger recording is too large to keep next to code
 
 
 def read_visit(run_id: UUID, seq: int) -> Recording:
-    """Return the visit that begins at this event. Raises InvalidRecording if it can't be trusted or is incomplete."""
+    """Return the visit that begins with this event. Raises InvalidRecording if it is incomplete or can't be trusted."""
     run = Run.objects.get(pk=run_id)
     try:
         with connection.cursor() as cursor:
@@ -83,8 +83,10 @@ def read_visit(run_id: UUID, seq: int) -> Recording:
 def _of_one_version(
     created: e.RunCreated, entered: e.Event, at: Snapshot, tail: list[e.Event]
 ) -> tuple[str, Snapshot, list[e.Event]]:
-    """Return version, start and events of a visit in which the run may have been moved.
-    It is the newer version's if that replayed it, from its given state; else the older one's, up to the move."""
+    """Return version, start and events of a visit, during which the run may have been migrated.
+
+    If the newer version replayed the visit, it is that version's visit, from the state it was given. Otherwise it is
+    the older version's, up to the migration."""
     left = next((i for i, x in enumerate(tail) if isinstance(x, e.RunMigrated) and x.how == REENTERED), len(tail))
     tail = tail[:left]
     graph_id, _ = version_of(created, entered, tail)
@@ -92,7 +94,7 @@ def _of_one_version(
 
 
 def _rows(run_id: UUID, first: int, last: int | None) -> list[TupleRow]:
-    """Return the first event, and those in a range. Raises InvalidRecording for too many."""
+    """Return the first event, and those in a range. Raises InvalidRecording if there are too many."""
     until = "" if last is None else " AND seq <= %s"
     statement = EVENTS.replace(" ORDER BY", f"{until} ORDER BY") + " LIMIT %s"
     with connection.cursor() as cursor:
@@ -106,10 +108,10 @@ def _rows(run_id: UUID, first: int, last: int | None) -> list[TupleRow]:
 def verified_events(
     run: Run, rows: Sequence[TupleRow], cut: Cut, *, is_last: bool = True
 ) -> tuple[e.Event, list[e.Event]]:
-    """Return the verified events of a journal's rows, with payloads. Raises JournalBroken, InvalidRecording."""
+    """Verify the rows of a journal; return its events with payloads. Raises JournalBroken, InvalidRecording."""
     if run.erased_at is not None:
         raise InvalidRecording(erased(run.pk).detail)
-    position = (run.graph_id, run.generation) if is_last else None  # earlier visits may be of another version
+    position = (run.graph_id, run.generation) if is_last else None  # earlier visits may have run on another version
     created, tail = read(run.pk, rows, cut, at_least=cut.seq, version=position)
     for event in (created, *tail):
         if isinstance(event, _HOLDS) and event.payload is None:
@@ -123,7 +125,7 @@ def _state(run_id: str, row: TupleRow) -> object:
 
 
 def make_test(run_id: UUID, *, paths: Sequence[str], salt: bytes, payloads: str) -> str:
-    """Return the source of a test made from a run. Raises NotFound, InvalidRecording."""
+    """Return the source of a test generated from a run. Raises NotFound, InvalidRecording."""
     run = Run.objects.filter(pk=run_id).first()
     if run is None:
         raise NotFound("run", run_id)

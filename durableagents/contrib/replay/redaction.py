@@ -1,5 +1,7 @@
-"""Redacts exported records: removes keys and tokens, and replaces private values with stable placeholders of the
-same shape. Values computed from a private one (a checksum, a sum) may differ on a replay."""
+"""Redacts exported records.
+
+Keys and tokens are removed, and private values are replaced with stable placeholders of the same shape. Values computed
+from a private one (a checksum, a sum) may differ on a replay."""
 
 from __future__ import annotations
 
@@ -18,23 +20,26 @@ from ledger import events as e
 from ledger.redacted import Pattern, matches, pattern_of
 from runs.engine.recordings.recording import Recording
 
-# Fields with these names hold secrets, however spelled (`apiKey`, `x-api-key`).
+# Fields with these names hold secrets, in any spelling (`apiKey`, `x-api-key`).
 _SECRET = frozenset({"passwd", "passphrase", "authorization", "cookie", "credential", "credentials"})
 _SECRET_ENDS = ("password", "secret", "token", "apikey", "privatekey", "accesskey")
-# Events about people and processes, not calls.
+# These events are left out, since they are about people and processes, not calls.
 _LEFT_OUT = (e.RunClaimed, e.WorkerLost, e.PauseRequested, e.RunPaused)
 MIN_LENGTH = 4  # shorter values are replaced only as whole values, not within other texts
 _SALT = 16
-_IN_JSON = 2  # levels of escaping of a text in JSON in a text, such as a model's arguments
-# A text in unreadable (such as truncated) JSON, and of a field what there is of its value.
+_IN_JSON = 2  # how often a text can be escaped when it is JSON within a text, such as a model's arguments
+# Matches a text in JSON that can't be parsed (such as truncated JSON); for a field, also as much of its value as is
+# there.
 _STRING = r'"((?:[^"\\]|\\.)*)(?:"|\\?\Z)'
 _FIELD = re.compile(rf"{_STRING}(?:(\s*:\s*)(?:{_STRING}|([^\s\",\[\]{{}}]+))?)?", re.DOTALL)
-_NAMED = re.compile(r'"([^"\\]*)"\s*:')  # whatever the characters before it mean
+_NAMED = re.compile(r'"([^"\\]*)"\s*:')  # it ignores what the characters before it mean
 
 
 class Secrets(NamedTuple):
-    """Declared secrets: lower-case fields, and `keys` (with depth) of secret mappings. `is_all`: any may be one.
-    `patterns` are ends of paths that tools redact."""
+    """Declared secrets.
+
+    `fields` are lower-case names, and `keys` are mappings (with depth) whose keys are secret. With `is_all`, any field
+    may hold a secret. `patterns` are the ends of paths that tools redact."""
 
     fields: frozenset[str] = frozenset()
     keys: frozenset[tuple[str, int]] = frozenset()
@@ -47,14 +52,18 @@ NOTHING = Secrets()
 
 @dataclass
 class Redaction:
-    """Private fields by path endings (`customer.name`, `*` for any name) and models. `salt` differs in each export."""
+    """The redaction of one export.
+
+    Fields are private by the ends of their paths (`customer.name`, `*` for any name) or by their models.
+
+    `salt` differs in each export."""
 
     paths: Sequence[str] = ()
     salt: bytes = b""
     declared: Secrets = NOTHING
     _known: dict[str, str] = field(default_factory=dict, init=False)
     _encodings: dict[str, list[Callable[[str], str]]] = field(default_factory=dict, init=False)
-    # The `paths` that no document had so far.
+    # Those of `paths` that have not occurred in any document yet.
     unmatched: dict[str, Pattern] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -67,16 +76,16 @@ class Redaction:
     # --- private values ---
 
     def learn(self, value: Any) -> None:
-        """Remember the private values of a document."""
+        """Collect the private values of a document."""
         self._collect(value)
 
     @property
     def private_values(self) -> frozenset[str]:
-        """Return the remembered private values as texts."""
+        """Return the collected private values as texts."""
         return frozenset(self._known)
 
     def notice(self, path: tuple[str, ...]) -> None:
-        """Remember that a document has this path, in lower case."""
+        """Note that a document has this path (in lower case)."""
         if self.unmatched:
             self.unmatched = {each: end for each, end in self.unmatched.items() if not matches(path, [end])}
 
@@ -119,13 +128,15 @@ class Redaction:
         if not _looks_like_json(text):
             return
         try:
-            # All values of a duplicate name count, whichever one a reader takes.
+            # If a name occurs twice, both values are collected, because readers differ in which one they use.
             self._collect(json.loads(text, object_pairs_hook=_object_with_duplicates), path)
         except (ValueError, RecursionError):
             self._collect_unreadable(text, path)
 
     def _collect_unreadable(self, text: str, path: tuple[str, ...]) -> None:
-        """Learn from truncated or too deep JSON: the whole text is private if it names a private field."""
+        """Collect from JSON that is truncated or nested too deeply.
+
+        If it names a private field, the whole text is private."""
         keys = {name for name, _ in self.declared.keys}
         fields = [(_unescaped(name), words, bare) for name, is_named, words, bare in _FIELD.findall(text) if is_named]
         for name, words, bare in (*fields, *((name, "", "null") for name in _NAMED.findall(text))):
@@ -152,7 +163,7 @@ class Redaction:
         return known
 
     def _same_shape(self, value: str) -> str:
-        """Return a different text of the same length, with digits for digits and letters for letters."""
+        """Return a different text of the same length, in which digits replace digits and letters replace letters."""
         for n in range(16):
             stream = hashlib.shake_256(hmac.new(self.salt, f"{n}|{value}".encode(), hashlib.sha256).digest()).digest(
                 len(value)
@@ -188,7 +199,7 @@ class Redaction:
                 return value
 
     def _in_json(self, text: str, path: tuple[str, ...]) -> str:
-        """Redact a text; JSON stays JSON."""
+        """Redact a text. If it is JSON, the result is JSON too."""
         if _looks_like_json(text):
             try:
                 found = json.loads(text)
@@ -200,7 +211,7 @@ class Redaction:
         return self._in_text(text)
 
     def _in_text(self, text: str) -> str:
-        """Replace known private values, longest first."""
+        """Replace known private values in a text, longest first."""
         for private in sorted((each for each in self._known if len(each) >= MIN_LENGTH), key=len, reverse=True):
             for written in self._encodings_of(private):
                 if (found := written(private)) in text:
@@ -208,14 +219,14 @@ class Redaction:
         return text
 
     def _encodings_of(self, private: str) -> list[Callable[[str], str]]:
-        """Return the encodings in which a text may contain the value: plain, or as JSON in a text."""
+        """Return the encodings in which a text may contain the value: plain, or escaped as JSON within a text."""
         if private not in self._encodings:
             by_text = {written(private): written for written in reversed(_ENCODINGS)}
             self._encodings[private] = sorted(by_text.values(), key=lambda written: -len(written(private)))
         return self._encodings[private]
 
     def _in_texts(self, value: Any) -> Any:
-        """Redact texts in event metadata, where field names don't matter."""
+        """Redact all texts in an event's metadata, whatever their field names."""
         if isinstance(value, list):
             return [self._in_texts(each) for each in value]
         return self._in_text(value) if isinstance(value, str) else value
@@ -223,7 +234,7 @@ class Redaction:
     # --- a recording ---
 
     def redact(self, recording: Recording) -> Recording:
-        """Return the redacted visit. Raises InvalidRecording if private values would remain."""
+        """Return the visit redacted. Raises InvalidRecording if private values would remain."""
         events = [event for event in recording.events if self.keeps(event)]
         every = [recording.created, *recording.before, *events]
         for value in (recording.state, recording.after, *(event_as_data(event) for event in every)):
@@ -261,7 +272,9 @@ class Redaction:
 
 
 def remove_keys(recording: Recording) -> Recording:
-    """Remove idempotency keys and callback tokens, in every mode: they would authenticate as the run."""
+    """Remove idempotency keys and callback tokens.
+
+    It is done in every mode, because they would authenticate as the run."""
     return replace(
         recording, events=tuple(map(_without_key, recording.events)), before=tuple(map(_without_key, recording.before))
     )
@@ -275,7 +288,9 @@ def _without_key(event: e.Event) -> e.Event:
 
 
 def _texts_for_people(event: e.Event, payload: dict[str, Any]) -> tuple[str, ...]:
-    """Return payload fields that are text for people: they quote arguments, cut, so matching can't find them."""
+    """Return the payload fields that hold text for people.
+
+    They quote arguments in shortened form, so private values in them can't be found by matching."""
     is_a_forks = isinstance(event, e.WaitOpened) and "binds" in payload
     return ("traceback", "justification", *(("about",) if is_a_forks else ()))
 
@@ -285,7 +300,7 @@ def _looks_like_json(text: str) -> bool:
 
 
 def _object_with_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build an object; a duplicate name gets a list of its values."""
+    """Build an object in which a duplicate name gets a list of its values."""
     found: dict[str, list[Any]] = {}
     for name, value in pairs:
         found.setdefault(name, []).append(value)
@@ -296,7 +311,7 @@ def _unescaped(text: str) -> str:
     try:
         return str(json.loads(f'"{text}"', strict=False))
     except ValueError:
-        return text  # it ends within an escape
+        return text  # the text ends within an escape sequence
 
 
 def _escaped(text: str, *, ensure_ascii: bool, times: int = 1) -> str:

@@ -1,4 +1,4 @@
-"""Turns a run's journal into a pytest: results of calls by their place, actions of people as lines."""
+"""Generates a pytest from a run's journal: results of calls by place, and people's actions as lines of code."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ Timed = tuple[e.Event, datetime]
 
 
 def without_moves(events: Sequence[e.Event], times: Sequence[datetime]) -> tuple[list[e.Event], list[datetime]]:
-    """Return events and times as of one version, without moves and the visits they left. Raises InvalidRecording."""
+    """Return events and times as if the run had one version, without migrations and the visits they ended.
+
+    Raises InvalidRecording."""
     kept: list[Timed] = []
-    visit, left = 0, 0  # number of the current visit, 0 between visits; visits left so far
+    visit, left = 0, 0  # number of the current visit (0 between visits), and how many visits were dropped
     for event, at in zip(events, times, strict=True):
         if not isinstance(event, e.RunMigrated):
             event = _renumbered(event, left)
@@ -48,7 +50,7 @@ def _is_of(event: e.Event, visit: int) -> bool:
 
 
 def _renumbered(event: e.Event, left: int) -> e.Event:
-    """Renumber an event's slots without the visits left."""
+    """Renumber an event's slots after visits were dropped."""
 
     def renumber(slot: str) -> str:
         return _VISIT.sub(lambda found: f"0.{int(found[2]) - left}", slot, count=1) if _VISIT.match(slot) else slot
@@ -64,7 +66,7 @@ def _renumbered(event: e.Event, left: int) -> e.Event:
             return event
 
 
-# Events that a test in memory can't repeat.
+# Events that a test in memory can't repeat, with the reason.
 _NOT_REPEATABLE = {
     "RunCarriedOn": "it continues another run",
     "RunForked": "it is a fork of another run",
@@ -81,7 +83,7 @@ WIDTH = 112
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """A run's record, from which a test is made."""
+    """The record of a run, from which a test is generated."""
 
     run_id: str
     agent: Agent
@@ -105,7 +107,7 @@ def place_of_agent(agent: Agent) -> tuple[str, str]:
 
 
 def source_of_test(run: RecordedRun, *, in_order: bool = True) -> str:
-    """Return the text of a pytest. Raises InvalidRecording for a run that no test can repeat, saying why."""
+    """Return the source of a pytest. Raises InvalidRecording with the reason if no test can repeat the run."""
     module, name = place_of_agent(run.agent)
     _check_repeatable(run)
     created, record = run.created, dict(_record(run))
@@ -169,7 +171,7 @@ def _check_repeatable(run: RecordedRun) -> None:
 
 
 def _record(run: RecordedRun) -> Iterator[tuple[str, Any]]:
-    """Yield the record by slot; a list for a tool call made more than once."""
+    """Yield slots with their recorded results. A tool call that was made more than once has a list."""
     calls: dict[str, dict[int, dict[str, Any]]] = {}
     others: dict[str, Any] = {}
     fields = {(x.slot, x.attempt): x.model for x in run.events if isinstance(x, e.ModelRequested)}
@@ -260,7 +262,7 @@ def _lines(events: Sequence[e.Event]) -> Iterator[str]:
             case e.ApprovalVoted(verdict="approve" | "abstain"):
                 yield f"story.{event.verdict}({slot}, {_actor_arguments(event)})"
             case e.ApprovalDecided(verdict="approved") if event.approval_id in voted:
-                pass  # the last vote has its own line
+                pass  # the last vote has a line of its own
             case e.ApprovalDecided():
                 verb = "approve" if event.verdict == "approved" else "reject"
                 more = ", fail=True" if payload.get("then") == "fail" else ""
@@ -331,7 +333,9 @@ def _end(run: RecordedRun) -> str:
 
 
 def proven_source_of_test(run: RecordedRun) -> str:
-    """Return a test that passes with the current code, without order if branches need that. Raises InvalidRecording."""
+    """Return the source of a test that passes with the current code. Raises InvalidRecording.
+
+    If branches run in another order, the test doesn't check the order of effects."""
     text = source_of_test(run)
     problem = _problem_of(text)
     if problem is not None and "effect " in problem:

@@ -1,4 +1,4 @@
-"""Files that reports are downloaded as."""
+"""Reports as files for download."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ledger.web.renderers import HEADERS
 
 
 def csv_file(report: Report, table: str = "") -> HttpResponse:
-    """Return a report as a CSV file. Raises KeyError for a table that it doesn't have."""
+    """Return a report as a CSV file. Raises KeyError for a table that the report doesn't have."""
     text = csv_text(report, table).encode("utf-8", "replace")
     return _file(text, "text/csv; charset=utf-8", f"{_name(report)}.csv")
 
 
 def json_file(report: Report) -> HttpResponse:
-    """Return a report as a JSON file: the bytes that a stored report's digest covers."""
+    """Return a report as a JSON file. Its bytes are those covered by the digest of a stored report."""
     return _file(as_bytes(report.to_json()), "application/json", f"{_name(report)}.json")
 
 
@@ -33,7 +33,7 @@ def _name(report: Report) -> str:
 
 
 def stored_file(row: StoredReport) -> HttpResponse:
-    """Return a stored report as it was stored."""
+    """Return the JSON of a stored report, unchanged."""
     return _file(
         row.content.encode(), "application/json", f"{row.name}_{row.starts_at:%Y-%m-%d}_{row.ends_at:%Y-%m-%d}.json"
     )

@@ -1,4 +1,4 @@
-"""Reports, stored reports and findings for programs."""
+"""Reports, stored reports and findings over HTTP."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class StoredReportPage(Page):
 
 
 class FindingRow(Shape):
-    """A fact that suggests a duplicate effect."""
+    """A recorded fact that suggests a duplicate effect."""
 
     id: int = Field(description="Id of the finding.")
     kind: str = Field(description="Kind of fact, such as `contradicting_receipt`.")
@@ -138,7 +138,7 @@ _PARAMETERS = [
 
 
 class Reports(ApiView):
-    """Reports that you may read, with definition and queries."""
+    """The reports that you may read, with their definitions and queries."""
 
     roles = READ
 
@@ -150,7 +150,7 @@ class Reports(ApiView):
 
 
 class OneReport(ApiView):
-    """A report, made now. In CSV with `format=csv`."""
+    """A report made for this request; with `format=csv`, as CSV."""
 
     roles = READ
 
@@ -189,7 +189,7 @@ class StoredReports(ApiView):
 
 
 class OneStoredReport(ApiView):
-    """A stored report. Its bytes have the SHA-256 of the list."""
+    """A stored report. Its bytes have the SHA-256 shown in the list."""
 
     roles = {"GET": _BOTH}
 
@@ -218,13 +218,13 @@ class Findings(ApiView):
 
     @described("Report a duplicate effect", FindingRow, body=FindingBody, status=201)
     def post(self, request: Request) -> Response:
-        """Store what a person has seen as an open finding."""
+        """Store a duplicate effect that a person has seen, as an open finding."""
         finding = findings.report(read_body(request, FindingBody), by=self.by)
         return Response(finding_row(finding), status=201)
 
 
 class FindingClosing(ApiView):
-    """Close a finding with its verdict and root cause. A finding is closed once."""
+    """Close a finding with its verdict and root cause. A finding can only be closed once."""
 
     roles = {"POST": _BOTH}
 
@@ -234,7 +234,9 @@ class FindingClosing(ApiView):
 
 
 def stored(stored_id: int) -> StoredReport:
-    """Return a stored report. Raises NotFound, also if it could not be made or no longer has its digest."""
+    """Return a stored report.
+
+    Raises NotFound, also if the report could not be made or no longer matches its digest."""
     found = StoredReport.objects.filter(pk=stored_id, problem="").first() if stored_id < 2**63 else None
     if found is None or not is_as_stored(found):
         raise NotFound("stored report with its digest", stored_id)
@@ -251,7 +253,7 @@ def _report_row(kind: ReportKind) -> ReportRow:
 
 
 def finding_row(finding: Finding) -> FindingRow:
-    """Return the row of a finding, with its closure."""
+    """Return the row of a finding, including its closure."""
     closure: Any = getattr(finding, "closure", None)
     return FindingRow.of(
         finding,

@@ -1,4 +1,4 @@
-"""Reports over the record, on screen, as CSV and as JSON. See README.md."""
+"""Reports over the record: on screen, as CSV and as JSON. See README.md."""
 
 from django.apps import AppConfig
 

@@ -1,4 +1,4 @@
-"""All reports, by name, and the function that makes one for a reader."""
+"""All reports by name, and the function that makes one for a reader."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FORMATS = ("json", "csv")
 
 
 def find(name: str) -> ReportKind:
-    """Return the kind of report of that name. Raises NotFound."""
+    """Return the kind of report with that name. Raises NotFound."""
     found = REPORTS.get(name)
     if found is None:
         raise NotFound("report", name)
@@ -46,13 +46,14 @@ def find(name: str) -> ReportKind:
 
 
 def readable_by(held: Collection[str]) -> list[ReportKind]:
-    """Return the reports that the holder of these roles may read."""
+    """Return the reports that someone with these roles may read."""
     return [each for each in REPORTS.values() if role_in(each.roles, frozenset(held)) is not None]
 
 
 def make(kind: ReportKind, start: str = "", end: str = "", run: str = "") -> Report:
-    """Make a report for the current viewer, in one transaction, each statement with a time limit. Raises
-    PeriodProblem for a bad period or run, NotFound, ReportTooLarge."""
+    """Make a report for the current viewer, in one transaction with a time limit on each statement.
+
+    Raises PeriodProblem for an invalid period or run, NotFound, ReportTooLarge."""
     if kind.of_run and (start or end):
         raise PeriodProblem("This report covers the whole run: leave `from` and `to` out.")
     if run and not kind.of_run:

@@ -1,4 +1,4 @@
-"""URLs of the console."""
+"""URLs of this app's pages and forms."""
 
 from django.urls import path
 

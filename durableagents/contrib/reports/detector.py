@@ -1,7 +1,8 @@
-"""Find duplicate effects in what is on record: a periodic job that reads on from where it was, within a time limit.
+"""A periodic job that finds duplicate effects in the record.
 
-Each fact is stored as a finding under a key of its own, so that reading it again, late or in another order stores
-nothing more. Facts are judged by the order of the journal, not by the order in which they are read."""
+It continues where the last pass ended, within a time limit. Each finding is stored under a key of its own, so reading a
+fact again, late or in another order adds no second finding. Facts are judged by the order of the journal, not by the
+order in which they are read."""
 
 from __future__ import annotations
 
@@ -28,24 +29,24 @@ from runs.engine.tape import CALLED_BACK, Tape, payload_of
 log = logging.getLogger("durableagents.contrib.reports.detector")
 
 Kind = Finding.Kind
-# The kinds of events that are read; an index has them (migration 0001).
+# The kinds of events that are read. They have an index (migration 0001).
 KINDS = ("ToolAnsweredLate", "CallbackArrivedLate", "ToolOutcomeUnknown", "ToolRedispatched")
 IS_DUE = """NOT EXISTS (
     SELECT FROM reports_detectorplace WHERE checked_at > clock_timestamp() - interval '1 minute' AND NOT is_behind)"""
-# What is this new is read again by the next pass: transactions that were open meanwhile may have written rows with an
-# earlier time or number.
+# Rows newer than this are read again by the next pass, because transactions that were still open may have written rows
+# with an earlier time or number.
 EVENTS_OVERLAP, ENTRIES_OVERLAP = timedelta(minutes=10), timedelta(minutes=1)
-# A late answer waits that long for the call's recorded answer.
+# A late answer is examined again for this long, until the call has a recorded answer.
 PENDING_FOR = timedelta(days=30)
 PASS_SECONDS = 20.0
 EVENTS_BATCH, ENTRIES_BATCH, PENDING_BATCH = 500, 5000, 500
-_LOCK = 0x5245504F52545331  # "REPORTS1"
+_LOCK = 0x5245504F52545331  # "REPORTS1" in ASCII
 _FIRST_MOMENT = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A fact about a call, and what it suggests."""
+    """A fact about a call, with the kind of finding that it suggests."""
 
     kind: Kind
     key: str
@@ -60,7 +61,7 @@ class Fact:
 
 @dataclass(slots=True)
 class _Pass:
-    """The places up to which this pass has read, beyond the places that are kept."""
+    """The positions up to which this pass has read, which may be beyond those that are stored."""
 
     event: tuple[datetime, UUID, int] | None = None
     entry: int | None = None
@@ -69,7 +70,9 @@ class _Pass:
 
 
 def detect() -> int:
-    """Read on, for at most PASS_SECONDS; return the number of new findings. Only one process reads at a time."""
+    """Read new events, entries and probes for at most PASS_SECONDS; return the number of new findings.
+
+    Only one process reads at a time."""
     until = time.monotonic() + PASS_SECONDS
     reading = _Pass()
     while _step(reading) and not reading.is_done and time.monotonic() < until:
@@ -79,7 +82,7 @@ def detect() -> int:
 
 @transaction.atomic
 def _step(reading: _Pass) -> bool:
-    """Read one batch of everything. False: another process is at it."""
+    """Read one batch of everything. Returns False if another process is reading."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [_LOCK])
         if not cursor.fetchone()[0]:
@@ -99,7 +102,7 @@ def _step(reading: _Pass) -> bool:
 
 
 def _store(facts: Sequence[Fact], now: datetime) -> int:
-    """Store new findings; return how many."""
+    """Store new findings; return their number."""
     keys = {fact.key for fact in facts}
     known = set(Finding.objects.filter(key__in=keys).values_list("key", flat=True))
     new = {fact.key: fact for fact in facts if fact.key not in known}
@@ -134,7 +137,7 @@ _EVENTS = """
 
 
 def _read_events(place: DetectorPlace, reading: _Pass, now: datetime, facts: list[Fact]) -> bool:
-    """Judge the next events. Return whether there may be more."""
+    """Judge the next events; return whether there may be more."""
     after = reading.event or (place.event_at or _FIRST_MOMENT, UUID(int=0), 0)
     with connection.cursor() as cursor:
         cursor.execute(_EVENTS, [*after, EVENTS_BATCH])
@@ -151,8 +154,9 @@ def _read_events(place: DetectorPlace, reading: _Pass, now: datetime, facts: lis
 
 
 def _judged(run_id: UUID, seq: int, at: datetime, slot: str, attempt: int) -> list[Fact]:
-    """Return what an event of a call suggests. While a key or a stored value is away, it is looked at again later, so
-    that it holds up no other."""
+    """Return the findings that an event of a call suggests.
+
+    If its key or a stored value is unavailable, the event is noted for later, so that it doesn't delay others."""
     try:
         return list(_judge(run_id, seq, at, slot, attempt))
     except ContentUnavailable as error:
@@ -162,7 +166,7 @@ def _judged(run_id: UUID, seq: int, at: datetime, slot: str, attempt: int) -> li
 
 
 def _judge(run_id: UUID, seq: int, at: datetime, slot: str, attempt: int) -> Iterator[Fact]:
-    """Yield what an event of a call suggests, from all events of that attempt."""
+    """Yield the findings that an event of a call suggests, judged by all events of that attempt."""
     rows = Event.objects.filter(run_id=run_id, slot=slot, attempt=attempt).order_by("seq")
     on_record: list[tuple[int, e.Event]] = []
     for number, clear, sealed in rows.values_list("seq", "clear", "sealed"):
@@ -193,8 +197,9 @@ def _judge(run_id: UUID, seq: int, at: datetime, slot: str, attempt: int) -> Ite
 def _compare(
     run_id: UUID, seq: int, on_record: Sequence[e.Event], late: e.ToolAnsweredLate, call: dict[str, Any]
 ) -> Iterator[Fact]:
-    """Yield a finding if the call was sent twice and the answers differ. Without a recorded answer it is looked at
-    again later."""
+    """Yield a finding if the call was sent twice and the answers differ.
+
+    If there is no recorded answer yet, the event is noted for later."""
     returned = next((event for event in on_record if isinstance(event, e.ToolReturned)), None)
     if returned is None:
         if not any(event.fact == "result" or isinstance(event, e.ToolReconciled) for event in on_record):
@@ -208,7 +213,7 @@ def _compare(
 
 
 def _is_same_effect(late: Any, recorded: Any, external_id: str | None) -> bool:
-    """Return whether two answers tell of the same effect: they are equal, or both name its external id."""
+    """Return whether two answers are about the same effect: they are equal, or both contain its external id."""
     return late == recorded or (external_id is not None and external_id in _texts(late))
 
 
@@ -225,8 +230,9 @@ def _texts(value: Any) -> set[str]:
 
 
 def _decoded(clear: bytes | memoryview, sealed: bytes | memoryview | None) -> e.Event | None:
-    """Return an event; without its payload if that was erased or damaged, None if nothing can be read. Raises
-    ContentUnavailable if this process can't get at it now."""
+    """Return an event; without its payload if that was erased or damaged; None if nothing can be read.
+
+    Raises ContentUnavailable if this process can't access the payload now."""
     try:
         payload = unpack(sealed)
     except (ValueError, RecursionError):
@@ -255,19 +261,22 @@ def _finding_of(outcome: str) -> str:
 
 
 def _read_pending(now: datetime, facts: list[Fact]) -> None:
-    """Look again at late answers whose call had no recorded answer. In random order: no stuck one blocks others."""
+    """Examine again late answers to calls that had no recorded answer.
+
+    The order is random, so that events that can't be examined don't block others."""
     for row in list(PendingCheck.objects.order_by("?")[:PENDING_BATCH]):
         event = Event.objects.filter(run_id=row.run_id, seq=row.seq).values_list("at", "slot", "attempt").first()
         PendingCheck.objects.filter(run_id=row.run_id, seq=row.seq).delete()
         at, slot, attempt = event or (now, None, 0)
         if slot is not None and at > now - PENDING_FOR:
-            facts.extend(_judged(row.run_id, row.seq, at, slot, attempt))  # keeps it if there is still no answer
+            # notes the event again if there is still no answer
+            facts.extend(_judged(row.run_id, row.seq, at, slot, attempt))
 
 
 # --- entries and probes -----------------------------------------------------------------------------------------------
 
 _ENTRIES = "SELECT id, run_id, at, external_id IS NOT NULL FROM ledger_ledgerentry WHERE id > %s ORDER BY id LIMIT %s"
-# Two external ids of one call's attempt: one key.
+# Finds two external ids of one attempt of a call, which were created with the same key.
 _TWO_IDS = """
     SELECT l.run_id, l.slot, l.attempt, max(l.tool), max(l.seq), max(l.at),
            array_agg(DISTINCT l.external_id ORDER BY l.external_id)
@@ -294,7 +303,7 @@ def _read_entries(place: DetectorPlace, reading: _Pass, now: datetime, facts: li
 
 
 def _read_probes(place: DetectorPlace, facts: list[Fact]) -> None:
-    """Take over probes that showed a repeat to have an effect of its own."""
+    """Store probes that showed that a repeated call has a second effect."""
     if not apps.is_installed("durableagents.contrib.certify"):
         return
     from durableagents.contrib.certify.models import Probe

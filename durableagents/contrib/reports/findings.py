@@ -1,4 +1,4 @@
-"""Findings by people: report a duplicate effect, and close a finding with its root cause, on record."""
+"""Findings by people: report a duplicate effect, and close a finding with its root cause. Both are recorded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from runs.services.bodies import SteerBody
 
 
 class FindingBody(SteerBody):
-    """A duplicate effect that a person has seen. The justification says what happened twice, and how they know."""
+    """A duplicate effect that a person has seen.
+
+    The justification says what happened twice, and how the person knows."""
 
     run_id: Annotated[UUID, Field(strict=False)] | None = Field(
         default=None, description="Run whose effect happened twice; leave out if unknown."
@@ -34,7 +36,7 @@ class ClosureBody(SteerBody):
 
 
 class FindingClosed(DurableAgentsError):
-    """A finding is closed once."""
+    """The finding has already been closed."""
 
     status, code, title = 409, "finding-closed", "The finding is closed"
 

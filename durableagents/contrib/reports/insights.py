@@ -41,7 +41,7 @@ RECOVERIES: Series = (("unsure", lambda span: span.recoveries),)
 
 
 class InsightsPage(Page):
-    """The main figures, limited to the runs that the reader may see."""
+    """The main figures over the runs that the reader may see."""
 
     template = "reports/insights.html"
     section = "audit"
@@ -85,7 +85,7 @@ def _readable(column: Column, text: str, exact: str) -> tuple[Column, str]:
 
 
 def chart(spans: Sequence[Span], series: Series, label: str) -> SafeString:
-    """Return stacked bars as SVG, each with its figures as a title. Without scripts and inline styles."""
+    """Return stacked bars as SVG without scripts or inline styles. The title of each bar has its figures."""
     most = max(1, *(sum(of(span) for _, of in series) for span in spans))
     return format_html(
         '<svg class="graph" viewBox="0 0 {} {}" role="img" aria-label="{}" preserveAspectRatio="none">{}</svg>',

@@ -12,7 +12,9 @@ from ledger.clock import database_now
 
 
 def read_metrics() -> Iterator[Metric]:
-    """Yield the findings by kind, what was closed as a duplicate, and the detector's age. Raises DatabaseError."""
+    """Yield the number of findings by kind, of open and confirmed ones, and the detector's age.
+
+    Raises DatabaseError."""
     found = CounterMetricFamily(
         "durableagents_duplicate_findings", "Facts that suggest a duplicate effect.", labels=["kind"]
     )

@@ -1,5 +1,6 @@
-"""Findings about duplicate effects, stored reports, and samples of the database's size. All but the detector's places
-are append-only."""
+"""Findings about duplicate effects, stored reports, and samples of the database's size.
+
+All but `DetectorPlace` and `PendingCheck` are append-only."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from ledger.models import append_only
 
 
 class Finding(models.Model):
-    """A recorded fact that suggests a duplicate effect. Open until it has a closure."""
+    """A recorded fact that suggests a duplicate effect. It is open until it has a closure."""
 
     class Kind(models.TextChoices):
         CONTRADICTION = "contradicting_receipt", "Contradicting receipt"
@@ -44,7 +45,7 @@ class Finding(models.Model):
 
 
 class Closure(models.Model):
-    """The end of a finding: whether the effect happened twice, and why."""
+    """The end of a finding: whether the effect happened twice, and the reason."""
 
     class Verdict(models.TextChoices):
         DUPLICATE = "duplicate", "It happened twice"
@@ -65,8 +66,9 @@ class Closure(models.Model):
 
 
 class DetectorPlace(models.Model):
-    """The place up to which the detector has read, in one row. All that is older has been examined. Without the row,
-    all is read again."""
+    """The position up to which the detector has read, in one row.
+
+    Everything older has been examined. If the row is missing, everything is read again."""
 
     id = models.SmallIntegerField(primary_key=True)
     checked_at = models.DateTimeField(null=True)
@@ -77,7 +79,7 @@ class DetectorPlace(models.Model):
 
 
 class PendingCheck(models.Model):
-    """An event that is examined later: the call has no recorded answer yet, or the content is away."""
+    """An event to examine later, because the call has no recorded answer yet, or its content is unavailable."""
 
     pk = models.CompositePrimaryKey("run_id", "seq")
     run_id = models.UUIDField()
@@ -85,7 +87,7 @@ class PendingCheck(models.Model):
 
 
 class StorageSample(models.Model):
-    """The size of a table, with indexes and TOAST, on a day. The name `` (empty) is the whole database."""
+    """The size of a table, with indexes and TOAST, on a day. An empty name stands for the whole database."""
 
     pk = models.CompositePrimaryKey("day", "table_name")
     day = models.DateField()
@@ -97,7 +99,7 @@ class StorageSample(models.Model):
 
 
 class StoredReport(models.Model):
-    """A report made by schedule: its JSON and the digest of that. `problem` says why one could not be made."""
+    """A report made by schedule: its JSON with a digest. `problem` says why a report could not be made."""
 
     id = models.BigAutoField(primary_key=True)
     name = models.TextField()
@@ -118,7 +120,7 @@ class StoredReport(models.Model):
 
 
 class Mailing(models.Model):
-    """One try to mail a period's reports to a recipient."""
+    """One attempt to mail a period's reports to a recipient."""
 
     id = models.BigAutoField(primary_key=True)
     schedule = models.TextField()

@@ -1,4 +1,4 @@
-"""The feature of this app: the detector, daily sizes, scheduled reports and their mails; and links on core pages."""
+"""The feature of this app: the detector, size samples, scheduled reports, and links on core pages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAGES = (
 
 
 def feature() -> Feature:
-    """Return the feature, with the schedule of the settings."""
+    """Return the feature, with the schedule in the settings."""
     return Feature(
         name="reports",
         run_links=(("Report", "run_report"),),

@@ -1,4 +1,4 @@
-"""The period of a report: from a moment until before another, in UTC. Pure."""
+"""The period of a report: from one moment (included) to another (excluded), in UTC. Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ MAX_DAYS = 400
 
 
 class PeriodProblem(ValueError):
-    """The period can't be used; the message says why and what to do."""
+    """The period is invalid. The message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """All moments from `start` until before `end`."""
+    """All moments from `start` (included) to `end` (excluded)."""
 
     start: datetime
     end: datetime
@@ -29,8 +29,9 @@ class Period:
 
 
 def read_period(start: str, end: str, now: datetime) -> Period:
-    """Return the period that two texts name: days (the last one included) or moments. Without an end it is until now,
-    without a start the last 30 days of it. Raises PeriodProblem."""
+    """Parse a period from two texts, which are days (the last one included) or moments.
+
+    Without an end, it ends now. Without a start, it covers the last 30 days before its end. Raises PeriodProblem."""
     until = _moment("to", end, is_end=True) if end else now
     try:
         since = _moment("from", start, is_end=False) if start else until - timedelta(days=DEFAULT_DAYS)
@@ -61,12 +62,12 @@ def _moment(name: str, text: str, *, is_end: bool) -> datetime:
 
 
 def iso(at: datetime) -> str:
-    """Return a moment as ISO 8601 in UTC, with seconds."""
+    """Return a moment as ISO 8601 in UTC, to the second."""
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def last_complete(schedule: str, now: datetime) -> Period:
-    """Return the last day, week (from Monday) or month that is over."""
+    """Return the last day, week (from Monday) or month that has ended."""
     today = datetime.combine(now.astimezone(UTC).date(), time(), UTC)
     match schedule:
         case "daily":

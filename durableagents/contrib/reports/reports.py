@@ -1,4 +1,4 @@
-"""Reports: their definitions in plain English, their queries, readers, and the functions that make them."""
+"""Reports: definitions in plain English, queries, readers, and the functions that make them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from durableagents.contrib.reports.tables import Figure, Report, Table
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """The definition of a report: what it counts and leaves out, and how its period is meant."""
+    """The definition of a report: what it counts, what it leaves out, and what its period refers to."""
 
     counts: str
     leaves_out: str
@@ -41,7 +41,7 @@ class Content:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportKind:
-    """One kind of report. `queries` are its statements, as shown to readers, by what they read."""
+    """One kind of report. `queries` are the statements shown to readers, each by what it reads."""
 
     name: str
     title: str
@@ -55,7 +55,9 @@ class ReportKind:
 
     @property
     def shown_queries(self) -> dict[str, str]:
-        """Return the statements as readers see them. Whose runs count depends on the reader."""
+        """Return the statements as shown to readers.
+
+        The condition that limits them to visible runs is replaced by a comment."""
         return {
             what: sql.strip().replace("{seen}", "/* a run that you may see */ true")
             for what, sql in self.queries.items()

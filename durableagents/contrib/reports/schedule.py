@@ -1,4 +1,4 @@
-"""Reports by schedule: each is made once per period, stored with its digest, and announced by mail."""
+"""Scheduled reports: each is made once per period, stored with its digest, and announced by mail."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from ledger.web.seeing.viewers import Viewer, looking_as
 
 log = logging.getLogger("durableagents.contrib.reports.schedule")
 
-# A stored report is read by all operators and auditors, with and without the right to read payloads.
+# Stored reports can be read by all operators and auditors, including those without the right to read payloads.
 NO_CONTENTS = Viewer(sees_all=True, reads_all=False)
 _UNITS = {"daily": "day", "weekly": "week", "monthly": "month"}
-_LOCK = 0x52505432  # "RPT2"
+_LOCK = 0x52505432  # "RPT2" in ASCII
 MAIL_TRIES, MAIL_PAUSE, MAIL_FOR = 5, timedelta(minutes=10), timedelta(days=7)
 
 
@@ -34,7 +34,9 @@ def scheduled() -> list[ReportKind]:
 
 
 def store_is_due() -> str:
-    """Return the SQL condition that a period is over whose reports are missing, and that there were runs by then."""
+    """Return the SQL condition that reports of the last complete period are missing.
+
+    It also requires that runs existed before the end of the period."""
     schedule = settings.DURABLEAGENTS.report_schedule
     if schedule == "off":
         return "false"
@@ -44,7 +46,7 @@ def store_is_due() -> str:
 
 
 def store() -> int:
-    """Make and store the missing reports of the last period that is over. Return how many were stored."""
+    """Make and store the missing reports of the last complete period. Return their number."""
     schedule = settings.DURABLEAGENTS.report_schedule
     if schedule == "off":
         return 0
@@ -54,11 +56,13 @@ def store() -> int:
 
 @transaction.atomic
 def _store(kind: ReportKind, schedule: str, period: Period) -> int:
-    """Store one report unless it is stored. One that takes too long is stored with its problem, and not tried again."""
+    """Store one report unless it is stored already. Return the number of reports stored.
+
+    A report that takes too long is stored with its problem, and not tried again."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s, hashtext(%s))", [_LOCK, kind.name])
         if not cursor.fetchone()[0]:
-            return 0  # another process makes it
+            return 0  # another process is making it
     of = {"name": kind.name, "schedule": schedule, "ends_at": period.end}
     if StoredReport.objects.filter(**of).exists():
         return 0
@@ -82,7 +86,7 @@ def _store(kind: ReportKind, schedule: str, period: Period) -> int:
 
 
 def is_as_stored(report: StoredReport) -> bool:
-    """Return whether the content still has its digest."""
+    """Return whether the content still matches its digest."""
     return sha256(report.content.encode()).hexdigest() == report.sha256
 
 
@@ -90,7 +94,7 @@ def is_as_stored(report: StoredReport) -> bool:
 
 
 def mail_is_due() -> str:
-    """Return the SQL condition that stored reports of the last days may have to be announced."""
+    """Return the SQL condition that reports stored in the last days may have to be announced."""
     recipients = settings.DURABLEAGENTS.report_recipients
     if not (mail.is_set() and recipients):
         return "false"
@@ -104,8 +108,9 @@ def mail_is_due() -> str:
 
 
 def announce() -> int:
-    """Mail the digests of new reports to the recipients. Return how many mails were sent. If a process dies between
-    sending and recording that, a mail is sent again, under the same message id."""
+    """Mail the digests of new reports to the recipients. Return the number of mails sent.
+
+    If a process dies after sending a mail and before recording it, the mail is sent again with the same message id."""
     sent, now = 0, database_now()
     rows = StoredReport.objects.filter(made_at__gt=now - MAIL_FOR).order_by("ends_at", "name")
     periods: dict[tuple[str, datetime], list[StoredReport]] = {}
@@ -113,7 +118,7 @@ def announce() -> int:
         periods.setdefault((row.schedule, row.ends_at), []).append(row)
     for (schedule, ends_at), reports in periods.items():
         if len(reports) < len(scheduled()):
-            continue  # others are still being made
+            continue  # the other reports of this period are still missing
         for recipient in settings.DURABLEAGENTS.report_recipients:
             sent += _mail(recipient, schedule, ends_at, reports, now)
     return sent

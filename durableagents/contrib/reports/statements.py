@@ -1,4 +1,4 @@
-"""Run a report's statements: read-only, each with a time limit, and limited to the runs its reader may see."""
+"""Runs a report's statements: read-only, with a time limit each, and limited to the runs that the reader may see."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ledger.errors import DurableAgentsError
 from ledger.web.seeing.viewers import Viewer, viewer
 from runs.seen import is_of_seen, is_seen
 
-# Of one statement. Pages and the API wait for it; less than DURABLEAGENTS_WEB_STATEMENT_SECONDS.
+# Limit for one statement. Pages and the API wait for it, so it is below DURABLEAGENTS_WEB_STATEMENT_SECONDS.
 WEB_SECONDS = 12
-# By schedule and in a shell.
+# Limit for reports made by schedule or from a shell.
 SHELL_SECONDS = 300
 _WORK_MEM = "64MB"
 _SET = "SELECT set_config('statement_timeout', %s, true), set_config('work_mem', %s, true)"
@@ -26,7 +26,7 @@ Params = Mapping[str, Any]
 
 
 class ReportTooLarge(DurableAgentsError):
-    """A statement of a report reached its time limit."""
+    """A statement of a report exceeded its time limit."""
 
     status, code, title = 422, "report-too-large", "The report takes too long"
 
@@ -39,7 +39,7 @@ class ReportTooLarge(DurableAgentsError):
 
 @contextmanager
 def in_seconds(seconds: int) -> Iterator[None]:
-    """Let statements inside the block take that long."""
+    """Set the time limit for statements inside the block."""
     token = _seconds.set(seconds)
     try:
         yield
@@ -49,7 +49,7 @@ def in_seconds(seconds: int) -> Iterator[None]:
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """Read in one transaction, each statement with the time limit. Raises ReportTooLarge."""
+    """Open a read-only transaction in which each statement has the time limit. Raises ReportTooLarge."""
     seconds = _seconds.get()
     try:
         with transaction.atomic(), connection.cursor() as cursor:
@@ -57,7 +57,7 @@ def reading() -> Iterator[None]:
             before = cursor.fetchone()
             cursor.execute(_SET, [f"{seconds}s", _WORK_MEM])
             yield
-            cursor.execute(_SET, before)  # a caller's transaction goes on with its own limits
+            cursor.execute(_SET, before)  # restores the limits of a caller's transaction
     except DatabaseError as error:
         if isinstance(error.__cause__, QueryCanceled):
             raise ReportTooLarge(seconds) from error
@@ -65,7 +65,7 @@ def reading() -> Iterator[None]:
 
 
 def rows_of(sql: str, params: Params) -> list[tuple[Any, ...]]:
-    """Return the rows of a statement with named parameters, as a list."""
+    """Return the rows of a statement with named parameters."""
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
         return list(cursor.fetchall())
@@ -88,9 +88,9 @@ def _named(text: str, values: list[Any]) -> tuple[str, dict[str, Any]]:
     return text, named
 
 
-# The first row of a table that was written at or after a moment, found by its number: rows are numbered as they are
-# written, so that the search reads some forty rows, and no index by time is needed. Rows of transactions that were open
-# at the same time can be out of order: callers begin a little earlier and compare the times themselves.
+# Finds the first row of a table that was written at or after a moment, by a binary search over row numbers. Rows are
+# numbered as they are written, so it reads some forty rows, and needs no index by time. Rows of concurrent transactions
+# can be out of order, so callers begin a little earlier and compare the times themselves.
 _FIRST = """
     WITH RECURSIVE halving(low, high) AS (
         SELECT coalesce(min(id), 0), coalesce(max(id), -1) + 1 FROM {table}
@@ -104,6 +104,8 @@ _FIRST = """
 
 
 def first_id(table: str, moment: Any) -> int:
-    """Return the number of the first row of `table` at or after a moment; above all numbers if there is none."""
+    """Return the number of the first row of `table` at or after a moment.
+
+    If there is none, the result is above all numbers."""
     ((found,),) = rows_of(_FIRST.format(table=table), {"moment": moment})
     return int(found)

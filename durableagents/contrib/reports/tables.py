@@ -1,4 +1,4 @@
-"""A finished report as data, and as JSON and CSV. Page, JSON and CSV show the same values. Pure."""
+"""A finished report as data, and its conversion to JSON and CSV. Page, JSON and CSV show the same values. Pure."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from durableagents.contrib.reports.period import iso
 Value = str | int | bool | Decimal | datetime | UUID | None
 Kind = Literal["text", "run", "time", "number", "seconds", "usd", "amount", "percent", "bytes"]
 NUMBERS = frozenset({"number", "seconds", "usd", "amount", "percent", "bytes"})
-# A spreadsheet takes a cell that begins with one of these for a formula (OWASP, CSV Injection).
+# Spreadsheets treat a cell that begins with one of these as a formula (OWASP, CSV Injection).
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 MAX_ROWS = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its name in JSON and CSV, its title on the page, and what its values are."""
+    """A column: its name in JSON and CSV, its title on the page, and the kind of its values."""
 
     name: str
     label: str
@@ -37,7 +37,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table. `total` is the number of all rows; `rows` holds the first of them."""
+    """A table. `total` is the number of all rows, of which `rows` holds the first ones."""
 
     name: str
     title: str
@@ -49,7 +49,7 @@ class Table:
     def of(
         cls, name: str, title: str, columns: Sequence[Column], rows: Sequence[Sequence[Value]], total: int | None = None
     ) -> Table:
-        """Build a table of at most MAX_ROWS rows."""
+        """Build a table with at most MAX_ROWS rows."""
         kept = tuple(tuple(row) for row in rows[:MAX_ROWS])
         return cls(name, title, tuple(columns), kept, len(rows) if total is None else total)
 
@@ -59,7 +59,7 @@ class Table:
 
     @property
     def cells(self) -> list[list[tuple[Column, str, str]]]:
-        """Return the rows for a page: column, the text shown, and the exact value."""
+        """Return the rows for a page; each cell has its column, the text shown, and the exact value."""
         return [
             [
                 (column, value_text(value, column.kind), text_of(value))
@@ -71,7 +71,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number of the report. `value` None: there is nothing to count."""
+    """One number of the report. A `value` of None means that there is nothing to count."""
 
     name: str
     label: str
@@ -88,7 +88,7 @@ UNITS: Mapping[str, str] = {"percent": " %", "seconds": " s", "usd": " USD", "by
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A finished report. `subject` is the run it is about; `notes` say what limits it."""
+    """A finished report. `subject` is the run that it is about; `notes` mention its limitations."""
 
     name: str
     title: str
@@ -101,7 +101,7 @@ class Report:
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as JSON values: amounts and shares are strings of exact decimals, times ISO 8601."""
+        """Return the report as JSON values. Amounts and shares are exact decimals as strings; times are ISO 8601."""
         return {
             "report": self.name,
             "title": self.title,
@@ -127,7 +127,7 @@ class Report:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Report:
-        """Read what `to_json` gave. Times stay texts."""
+        """Parse the result of `to_json`. Times remain texts."""
         return cls(
             name=stored["report"],
             title=stored["title"],
@@ -154,12 +154,12 @@ def _read(value: Any, kind: Kind) -> Value:
 
 
 def plain(value: Value) -> Any:
-    """Return a value for JSON."""
+    """Return a value in the form used in JSON."""
     return value if value is None or isinstance(value, bool | int) else text_of(value)
 
 
 def text_of(value: Value) -> str:
-    """Return the exact text of a value, the same in CSV, JSON and on the page."""
+    """Return the exact text of a value, which is the same in CSV, JSON and on the page."""
     match value:
         case None:
             return ""
@@ -174,7 +174,7 @@ def text_of(value: Value) -> str:
 
 
 def value_text(value: Value, kind: Kind) -> str:
-    """Return a value's text for a page: long numbers in groups of three digits."""
+    """Return a value's text for a page. Long numbers are grouped by three digits."""
     text = text_of(value)
     if kind not in NUMBERS:
         return text
@@ -186,8 +186,9 @@ def value_text(value: Value, kind: Kind) -> str:
 
 
 def csv_text(report: Report, table: str = "") -> str:
-    """Return the report as CSV: all its tables, each below its title, or the one named. Raises KeyError for a name
-    that it doesn't have."""
+    """Return all tables as CSV, each below its title, or only the named one.
+
+    Raises KeyError for a name that the report doesn't have."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
     figures = Table.of(
@@ -206,19 +207,19 @@ def csv_text(report: Report, table: str = "") -> str:
 
 
 def cell(value: Value) -> str:
-    """Return a value for CSV. Numbers keep their sign; text can't become a formula."""
+    """Return a value for CSV. Numbers keep their sign; texts can't become formulas."""
     if isinstance(value, Decimal | int) and not isinstance(value, bool):
         return text_of(value)
     return inert(text_of(value))
 
 
 def inert(text: str) -> str:
-    """Return text that no spreadsheet takes for a formula: a quote goes before what begins like one."""
+    """Return text that no spreadsheet treats as a formula. A quote is put before texts that begin like one."""
     text = text.replace("\x00", "\ufffd")
     return f"'{text}" if text.lstrip(" ").startswith(_FORMULA) else text
 
 
 def as_bytes(content: Mapping[str, Any]) -> bytes:
-    """Return the JSON bytes of a report: what the digest of a stored one covers."""
+    """Return the JSON of a report as bytes, for which the digest of a stored report is computed."""
     text = json.dumps(content, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
     return text.encode("utf-8", "replace")

@@ -30,7 +30,7 @@ OPEN_SHOWN = 50
 
 
 class ReportsPage(Page):
-    """All reports that the reader may read, and those that were stored by schedule."""
+    """All reports that the reader may read, and the stored ones."""
 
     template = "reports/list.html"
     section = "audit"
@@ -49,7 +49,7 @@ class ReportsPage(Page):
 
 
 class ReportPage(Page):
-    """One report, made now: on screen, or as a file with `format=csv` or `json`."""
+    """One report, made for this request: on screen, or as a file with `format=csv` or `json`."""
 
     template = "reports/report.html"
     section = "audit"
@@ -68,7 +68,7 @@ class ReportPage(Page):
         made, problem, status = None, "", refused.error.status if refused else 200
         try:
             if kind.of_run and not run and not request.GET:
-                problem = ""  # the form, before a run was chosen
+                problem = ""  # shows the form, because no run was chosen yet
             else:
                 made = catalogue.make(kind, start, end, run.strip())
         except (PeriodProblem, DurableAgentsError) as error:
@@ -91,7 +91,7 @@ class ReportPage(Page):
         return self.show(request, context, status=status)
 
     def finding_forms(self, kind: ReportKind, held: frozenset[str], refused: Refused | None) -> dict[str, Any]:
-        """Return what the forms for findings show; nothing on other reports."""
+        """Return the values for the forms about findings; empty for other reports."""
         if kind is not violations.REPORT or role_in(_BOTH, held) is None:
             return {}
         rows = Finding.objects.filter(closure__isnull=True).order_by("-id")[: OPEN_SHOWN + 1]
@@ -106,7 +106,7 @@ class RunReportPage(ReportPage):
 
 
 class StoredPage(Page):
-    """A report that was stored by schedule."""
+    """A stored report."""
 
     allowed: ClassVar[frozenset[str]] = _BOTH
     template = "reports/report.html"
@@ -136,7 +136,7 @@ class StoredPage(Page):
 
 
 class NewFinding(ReportPage):
-    """Reporting a duplicate effect."""
+    """Report a duplicate effect."""
 
     allowed: ClassVar[frozenset[str]] = _BOTH
     http_method_names = ["post"]
@@ -156,7 +156,7 @@ class NewFinding(ReportPage):
 
 
 class NewClosure(NewFinding):
-    """Closing a finding with its root cause."""
+    """Close a finding with its root cause."""
 
     def post(self, request: HttpRequest, finding_id: int) -> HttpResponse:  # type: ignore[override]
         form = Sent(request)
@@ -170,7 +170,7 @@ class NewClosure(NewFinding):
 
 
 def _file(request: HttpRequest) -> str:
-    """Return the address of this report as a file, up to its format."""
+    """Return the URL of this report as a file, ready for the format to be appended."""
     query = request.GET.copy()
     for name in ("format", "fragment", "since"):
         query.pop(name, None)

@@ -1,4 +1,6 @@
-"""A hold after a restore: a database that lacks what was acknowledged sends nothing. See README.md."""
+"""Holds the installation after a restore: if the database lacks acknowledged commits, nothing is sent.
+
+See README.md."""
 
 from django.apps import AppConfig, apps
 from django.core.exceptions import ImproperlyConfigured
@@ -12,7 +14,9 @@ class RestoreHoldConfig(AppConfig):
     append_only_tables = ("restore_hold_pastline", "restore_hold_finding")
 
     def ready(self) -> None:
-        """Install this app's feature. Raises ImproperlyConfigured without halts: a hold is one."""
+        """Install this app's feature.
+
+        Raises ImproperlyConfigured if the app halts is not installed, since a hold is a halt."""
         if not apps.is_installed("durableagents.contrib.halts"):
             raise ImproperlyConfigured(
                 "durableagents.contrib.restore_hold needs durableagents.contrib.halts in INSTALLED_APPS"

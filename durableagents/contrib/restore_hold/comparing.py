@@ -1,4 +1,4 @@
-"""Compare a host's head with the database. Pure."""
+"""Compares a host's head with the database. Pure."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ DAMAGED: Reason = "damaged-head"
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """The database's own account. `had` and `accepted` are about the head's line if it ended here; `is_accepted`:
-    the halt that the head waits for is lifted; `is_vouched`: a live worker found its host's head here."""
+    """The position of the database, and what it knows about a host's head.
+
+    `had` and `accepted` describe the head's line if it has ended in this database. `is_accepted` says that the halt for
+    which the head waits was lifted, and `is_vouched` that a live worker found its own host's head here."""
 
     system: str
     timeline: int
@@ -38,12 +40,14 @@ class Database:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The database has all that the head knows of."""
+    """The database contains everything that the head knows of."""
 
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """The host begins to follow this database. `is_new_line`: whatever it followed before is over."""
+    """The host begins to follow this database.
+
+    With `is_new_line`, the line of marks that it followed before has ended."""
 
     why: str
     is_new_line: bool = False
@@ -52,7 +56,7 @@ class Adopt:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Nothing may be sent. `text` is one sentence for people."""
+    """Nothing may be sent. `text` explains it in one sentence."""
 
     reason: Reason
     text: str
@@ -62,8 +66,9 @@ Verdict = Found | Adopt | Hold
 
 
 def compare(head: Head | HeadDamaged | None, database: Database, *, sends: bool = True) -> Verdict:
-    """Return what follows from a host's head. `sends` is False for web processes, which send nothing, so that a host
-    without a head is no reason to hold."""
+    """Return the verdict for a host's head.
+
+    `sends` is False for web processes. They send nothing, so a host without a head is no reason for them to hold."""
     verdict = _verdict(head, database, sends)
     if not isinstance(verdict, Hold):
         return verdict
@@ -124,5 +129,5 @@ def _contradiction(head: Head, database: Database) -> Hold | None:
 
 
 def lsn_text(lsn: int) -> str:
-    """Return a position in the write-ahead log as PostgreSQL writes it."""
+    """Return a position in the write-ahead log in the form that PostgreSQL shows."""
     return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"

@@ -1,4 +1,4 @@
-"""Calls in doubt after a restore: calls that the database would send first, or that may have happened without it."""
+"""Calls in doubt after a restore: those to be sent first, and those that may have happened already."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from ledger.web.seeing.viewers import viewer
 from runs.engine.agents import Agent, registry
 
 MAX_LISTED = 200
-# Runs with an event so shortly before the newest one were at work when the backup's record ends.
+# Runs with an event within this time before the newest event were active when the record of the backup ends.
 NEAR_MINUTES = 10
-# In the order of claims.
+# Sorted in the order in which workers claim runs.
 _NEXT = """
     SELECT r.id, r.graph_id, r.state, coalesce(nullif(r.node, ''), ''), l.kind, l.at,
            coalesce((SELECT string_agg(DISTINCT w.kind, ', ') FROM runs_wait w
@@ -45,8 +45,10 @@ _UNANSWERED = """
 
 @dataclass(frozen=True, slots=True)
 class NextCall:
-    """A run that goes on once the hold is lifted. `tools`: what its node may call, by name and class; `is_near`: its
-    last event is close to the end of the record, so that more may have happened than the database knows."""
+    """A run that continues once the hold is lifted.
+
+    `tools` are those its node may call, by name and class. `is_near` means that its last event is close to the end of
+    the record, so more may have happened than the database knows."""
 
     run: UUID
     agent: str
@@ -61,7 +63,7 @@ class NextCall:
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """A call with an intent and no outcome in this database."""
+    """A call that has an intent, but no outcome, in this database."""
 
     run: UUID
     agent: str
@@ -73,7 +75,7 @@ class Unanswered:
 
 @dataclass(frozen=True, slots=True)
 class UnknownOutcomeLists:
-    """Both lists, each with at most MAX_LISTED rows; `is_cut`: there are more."""
+    """Both lists, each with at most MAX_LISTED rows. `is_cut` means that there are more."""
 
     upcoming: Sequence[NextCall]
     unanswered: Sequence[Unanswered]
@@ -81,7 +83,7 @@ class UnknownOutcomeLists:
 
 
 def find_doubts() -> UnknownOutcomeLists:
-    """Return the calls in doubt of all runs that have not ended, in the order in which workers would take them."""
+    """Return the calls in doubt of all runs that have not ended, in the order in which workers would claim the runs."""
     with connection.cursor() as cursor:
         cursor.execute(_NEXT, [NEAR_MINUTES, MAX_LISTED + 1])
         rows = cursor.fetchall()
@@ -93,7 +95,7 @@ def find_doubts() -> UnknownOutcomeLists:
 
 
 def panel(halt: UUID) -> tuple[str, dict[str, Any]] | None:
-    """Return what the page of halts says about the hold, to those who may see all runs."""
+    """Return the hold's section on the page of halts, for viewers who may see all runs; None for others."""
     hold = find_hold()
     if hold is None or hold.halt != halt or not viewer().sees_all:
         return None
@@ -110,12 +112,12 @@ def _next_call(
         node = node or agent.start
         tools = tools or tools_of(agent, node)
     except DurableAgentsError:
-        pass  # this process doesn't have that version: the node's name must do
+        pass  # this process doesn't have that version, so only the node's name is known
     return NextCall(run, graph_id, state, node, kind, at, waits, tools, is_near)
 
 
 def tools_of(agent: Agent, node: str) -> list[str]:
-    """Return the tools that a node's code names, with their class, such as `charge (unsafe_on_replay)`."""
+    """Return the tools named in a node's code, with their class, such as `charge (unsafe_on_replay)`."""
     if node not in agent.nodes:
         return []
     function = inspect.unwrap(agent.nodes[node].function)

@@ -1,6 +1,7 @@
-"""Practise a restore: a base backup of the running installation, restored next to it, verified, timed and removed.
+"""Practises a restore: a base backup of the running installation is restored next to it, verified, timed and removed.
 
-The running database is only read. The copy is reached by a socket in a private folder, and nothing is sent from it."""
+The running database is only read. The copy can only be reached by a socket in a private folder, and nothing is sent
+from it."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ from runs.connections import dsn
 
 START_SECONDS = 600.0
 PORT = 5432
-# The newest commit that a worker has acknowledged, and the newest event that is stored.
+# Reads the newest commit that a worker has acknowledged, and the newest stored event.
 _POSITION = """
     SELECT pg_wal_lsn_diff(pg_current_wal_flush_lsn(), '0/0')::bigint, clock_timestamp(),
            (SELECT number FROM restore_hold_mark WHERE id = 1), (SELECT at FROM restore_hold_mark WHERE id = 1),
@@ -44,18 +45,18 @@ _POSITION = """
 _CAN_REPLICATE = "SELECT rolsuper OR rolreplication FROM pg_roles WHERE rolname = current_user"
 _TABLESPACES = "SELECT count(*) FROM pg_tablespace WHERE spcname NOT IN ('pg_default', 'pg_global')"
 _IS_HELD = "SELECT count(*) FROM runs_haltnow WHERE scope = 'all' AND key = %s AND NOT is_staged"
-# What every intent asks first, of a run that isn't there. It answers DA007 under a halt of everything.
+# The check that precedes every intent, here for a run that doesn't exist. It fails with DA007 if everything is halted.
 _INTENT = "SELECT runs_check_halts(gen_random_uuid(), ARRAY[]::ledger_line[])"
 HALTED = "DA007"
 
 
 class DrillImpossible(Exception):
-    """The drill can't be done here; the message says why, and what to do."""
+    """The drill can't be done here. The message says why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The last position of a database."""
+    """The newest position, mark and rows of a database."""
 
     lsn: int
     at: datetime
@@ -67,7 +68,7 @@ class Position:
 
 @dataclass(slots=True)
 class Check:
-    """One check of the copy."""
+    """One check of the copy, with its result."""
 
     name: str
     is_passed: bool
@@ -77,8 +78,10 @@ class Check:
 
 @dataclass(slots=True)
 class Report:
-    """The result of a drill. RTO: from the start of the restore until the copy is verified. RPO: what was acknowledged
-    when the backup was complete and is not in the copy."""
+    """The result of a drill.
+
+    RTO is the time from the start of the restore until the copy is verified. RPO is what had been acknowledged when the
+    backup was complete, and is not in the copy."""
 
     began_at: str
     server: str
@@ -98,11 +101,11 @@ class Report:
         return bool(self.checks) and all(check.is_passed for check in self.checks)
 
     def to_json(self) -> str:
-        """Return the report as JSON."""
+        """Return the report as JSON text."""
         return json.dumps({"is_passed": self.is_passed, **asdict(self)}, indent=1, default=str) + "\n"
 
     def to_markdown(self) -> str:
-        """Return the report for people."""
+        """Return the report as Markdown."""
         lines = [
             f"# Restore drill: {'passed' if self.is_passed else 'FAILED'}",
             "",
@@ -129,7 +132,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The server to back up: how to connect for that, where its programs are, and under which account they run."""
+    """The server to back up: how to connect for the backup, where its programs are, and which account runs them."""
 
     conninfo: str
     binaries: Path
@@ -138,7 +141,7 @@ class Source:
 
 
 def drill(say: Callable[[str], None], folder: Path | None = None) -> Report:
-    """Do a drill; `folder` is where the copy is kept meanwhile. Raises DrillImpossible, psycopg.Error, OSError."""
+    """Do a drill; `folder` holds the copy meanwhile. Raises DrillImpossible, psycopg.Error, OSError."""
     source = _source(settings.DURABLEAGENTS)
     with (
         psycopg.connect(source.conninfo, autocommit=True) as live,
@@ -182,22 +185,23 @@ def _source(environment: Environment) -> Source:
             password=admin["password"],
             dbname=known["dbname"],
         )
-        # Root's server has an account of its own, which may not reach the folder for temporary files.
+        # If root starts it, the server runs under its own account, which may not reach the folder for temporary files.
         return Source(conninfo, binaries, place.account, place.pgdata.parent if place.account else None)
-    # As the owner if the environment has it (DURABLEAGENTS_DB_ROLE=owner), else as the runtime role.
+    # Connects as the owner if the environment says so (DURABLEAGENTS_DB_ROLE=owner), otherwise as the runtime role.
     conninfo = dsn(name="durableagents drill")
     with psycopg.connect(conninfo) as link:
         major = link.info.server_version // 10_000
     try:
-        account = account_named("nobody") if os.geteuid() == 0 else None  # root may not run PostgreSQL
+        account = account_named("nobody") if os.geteuid() == 0 else None  # PostgreSQL refuses to run as root
     except EmbeddedProblem as error:
         raise DrillImpossible(str(error)) from None
     return Source(conninfo, _programs(major), account)
 
 
 def _programs(major: int) -> Path:
-    """Return the folder with the programs of this PostgreSQL. On Debian the ones on PATH are a wrapper, and the server
-    is in a folder of its own. Raises DrillImpossible."""
+    """Return the folder with the programs of this PostgreSQL. Raises DrillImpossible.
+
+    On Debian, the programs on PATH are wrappers, and the server is in a separate folder."""
     on_path = [shutil.which(name) for name in ("postgres", "pg_basebackup")]
     folders = [
         *(Path(os.path.realpath(found)).parent for found in on_path if found),
@@ -210,7 +214,7 @@ def _programs(major: int) -> Path:
             continue
         done = subprocess.run([folder / "postgres", "--version"], capture_output=True, text=True, check=False)
         version = done.stdout.split()[-1].split(".")[0] if done.stdout.split() else "?"
-        # Some builds write more than a number. They are tried.
+        # Some builds print more than a number. Their programs are tried anyway.
         if version == str(major) or not version.isdecimal():
             return folder
         versions.append(version)
@@ -245,7 +249,7 @@ def _refuse_small(live: psycopg.Connection[Any], place: Path) -> None:
 
 @contextmanager
 def _workspace(folder: Path | None, source: Source) -> Iterator[Path]:
-    """Yield a private folder of the server's account, and remove it."""
+    """Yield a private folder that belongs to the server's account, and remove it afterwards."""
     try:
         place = Path(tempfile.mkdtemp(prefix="drill-", dir=folder))
         give(place, source.account)
@@ -258,13 +262,15 @@ def _workspace(folder: Path | None, source: Source) -> Iterator[Path]:
 
 
 def _run(source: Source, program: str, *arguments: str | Path) -> None:
-    """Run one of the server's programs. The password goes by environment, since others can read arguments."""
+    """Run one of the server's programs.
+
+    The password is passed in the environment, because others can read arguments."""
     environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
     given = list(arguments)
     if "-d" in given:
         parts = conninfo_to_dict(source.conninfo)
         environment["PGPASSWORD"] = str(parts.pop("password", ""))
-        parts.pop("options", None)  # limits of our own connections
+        parts.pop("options", None)  # removes the limits that apply to our own connections
         given[given.index("-d") + 1] = make_conninfo(
             **{key: str(value) for key, value in parts.items() if key != "dbname"}
         )
@@ -295,12 +301,12 @@ def _copy_running(place: Path, source: Source) -> Iterator[str]:
         shutil.copytree(place / "backup", restored, symlinks=True)
     except shutil.Error as error:
         raise DrillImpossible(f"the backup can't be copied: {error.args[0][0][2]}") from None
-    (restored / "postgresql.auto.conf").unlink(missing_ok=True)  # it may archive, or follow another server
+    (restored / "postgresql.auto.conf").unlink(missing_ok=True)  # it could start archiving, or follow another server
     for signal_file in ("recovery.signal", "standby.signal"):
         (restored / signal_file).unlink(missing_ok=True)
     hba, ident, config = (place / f"{name}.conf" for name in ("pg_hba", "pg_ident", "postgresql"))
     ident.touch()
-    hba.write_text("local all all trust\n")  # the folder is private
+    hba.write_text("local all all trust\n")  # safe, because only this account can enter the folder
     config.write_text(
         f"data_directory = '{restored}'\nhba_file = '{hba}'\nident_file = '{ident}'\n"
         f"listen_addresses = ''\nport = {PORT}\n"
@@ -346,18 +352,18 @@ def _await_start(process: subprocess.Popen[bytes], address: str, log: Path) -> N
 
 
 def _checks(place: Path, copy: psycopg.Connection[Any], address: str) -> Iterator[Check]:
-    """Yield the checks, made as they are asked for: the record, the seals if they are installed, and the hold."""
+    """Yield the checks, each made when it is requested: the record, the seals if they are installed, and the hold."""
     environment = {
         **os.environ,
         "DATABASE_URL": address,
         "DATABASE_OWNER_URL": "",
         "DATABASE_DIRECT_URL": "",
         "DURABLEAGENTS_DB_ROLE": "runtime",
-        "DURABLEAGENTS_DATA": str(settings.DURABLEAGENTS.data),  # for the keys
+        "DURABLEAGENTS_DATA": str(settings.DURABLEAGENTS.data),  # the keys are there
         "DURABLEAGENTS_RESTORE_HEAD": str(place / "none" / "restore.head"),
         "DURABLEAGENTS_RESTORE_HOLD": "1",
     }
-    # First, while the copy is as it was restored: what follows may write into the copy.
+    # Comes first, while the copy is unchanged; the other checks may write to it.
     yield _command(environment, "every run's record", ["ledger", "verify", "--all"])
     if "seals" in get_commands():
         yield _command(environment, "seals", ["seals", "verify"])
@@ -381,7 +387,7 @@ def _command(environment: Mapping[str, str], name: str, argv: Sequence[str], pas
 
 
 def _hold(environment: Mapping[str, str], copy: psycopg.Connection[Any]) -> Check:
-    """Check that a process without a head holds the copy, and that the database then refuses intents."""
+    """Check that a process without a head holds the copy, and that the database refuses intents under the hold."""
     check = _command(environment, "the copy holds", ["restore_hold", "check"], passes=(0, 1))
     row = copy.execute(_IS_HELD, [REASON]).fetchone()
     if row == (0,):
@@ -400,8 +406,9 @@ def _hold(environment: Mapping[str, str], copy: psycopg.Connection[Any]) -> Chec
 
 
 def _runtime_address(address: str) -> str:
-    """Return the copy's address as a URL, for commands. The role is the one that took the backup: the copy is thrown
-    away."""
+    """Return the copy's address as a URL, for commands.
+
+    It uses the role that took the backup, which is harmless, because the copy is thrown away."""
     parts = conninfo_to_dict(address)
     name = f"{quote(str(parts['user']))}@/{quote(str(parts['dbname']))}"
     return f"postgresql://{name}?{'&'.join(f'{key}={quote(str(parts[key]))}' for key in ('host', 'port'))}"

@@ -1,4 +1,4 @@
-"""The head file of a host, outside the database: how far the database is known to have been committed."""
+"""The head file of a host: it records, outside the database, how far the database is known to have committed."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ LARGEST = 4096
 
 
 class HeadDamaged(Exception):
-    """The head file can't be read as one."""
+    """The head file exists, but can't be parsed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A host's head. `line` and `number` name a mark of the database; None if nothing is known. `waits_for` is the halt
-    that the host placed, or joined, because the database lacks this head."""
+    """A host's head.
+
+    `line` and `number` name a mark of the database; None if nothing is known. `waits_for` is the halt that the host
+    placed or joined because the database lacks this head."""
 
     host: UUID
     system: str = ""
@@ -36,7 +38,7 @@ class Head:
     waits_for: UUID | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the head with plain values."""
+        """Return the head as plain data."""
         return {key: str(value) if isinstance(value, UUID) else value for key, value in asdict(self).items()}
 
 
@@ -48,8 +50,7 @@ def path() -> Path:
 
 @contextmanager
 def locked() -> Iterator[None]:
-    """Keep other processes of this host from changing the file. Raises OSError, also for a folder that can't be
-    written."""
+    """Lock the file against other processes of this host. Raises OSError, also if the folder isn't writable."""
     file = path()
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(file.with_name(f"{file.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -83,7 +84,7 @@ def read() -> Head | None:
 
 
 def write(head: Head) -> None:
-    """Replace the file atomically and durably. The caller holds the lock. Raises OSError."""
+    """Replace the file atomically and durably. The caller must hold the lock. Raises OSError."""
     file, document = path(), head.as_json()
     draft = file.with_name(f".{file.name}.new")
     text = json.dumps({"head": document, "sha256": _digest(document)}, indent=1) + "\n"

@@ -1,4 +1,4 @@
-"""Compare this host's head with the database, and place or lift the hold accordingly."""
+"""Compares this host's head with the database, and places or lifts the hold accordingly."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ledger.actors import Actor
 from ledger.clock import database_now
 from runs.fleet.procfs import host as this_host
 
-# The reason code of the hold, as the key of its halt.
+# The reason code of the hold, which is the key of its halt.
 REASON = "restored-database"
 SYSTEM = Actor(kind="system", name="restore-hold")
 REQUESTED, FOUND = "requested", "found"
@@ -31,7 +31,7 @@ log = logging.getLogger("durableagents.restore_hold")
 
 
 def read_head() -> Head | HeadDamaged | None:
-    """Return this host's head, what is wrong with its file, or None if there is no file."""
+    """Return this host's head, the error if its file is damaged, or None if there is no file."""
     try:
         return heads.read()
     except HeadDamaged as damaged:
@@ -39,8 +39,9 @@ def read_head() -> Head | HeadDamaged | None:
 
 
 def settle(*, sends: bool = True) -> Verdict:
-    """Compare, then place the hold, lift it, or follow this database from now on, as the result demands.
-    Raises django.db.Error, OSError for the head file, IntentsUnderWay."""
+    """Compare, then place the hold, lift it, or follow this database, depending on the result.
+
+    Raises django.db.Error, IntentsUnderWay, and OSError for the head file."""
     with heads.locked():
         head = read_head()
         database = db.read_database(head)
@@ -48,7 +49,7 @@ def settle(*, sends: bool = True) -> Verdict:
         match verdict:
             case Found():
                 if isinstance(head, Head) and (sends or head.waits_for is not None):
-                    heads.write(replace(head, waits_for=None))  # fails early if it can't be written
+                    heads.write(replace(head, waits_for=None))  # so that an unwritable file fails early
                 _note_found(head, database)
             case Adopt():
                 _adopt(head, database, verdict)
@@ -59,7 +60,7 @@ def settle(*, sends: bool = True) -> Verdict:
 
 
 def place(why: str, *, by: Actor) -> UUID:
-    """Hold the installation because someone asks for it; return the halt's id. Raises what `settle` raises."""
+    """Hold the installation at a person's request; return the halt's id. Raises what `settle` raises."""
     with transaction.atomic():
         halt = halts.impose(REASON, why, by=by)
         head = read_head()
@@ -69,12 +70,12 @@ def place(why: str, *, by: Actor) -> UUID:
 
 
 def find_hold() -> HaltNow | None:
-    """Return the hold in force, or None."""
+    """Return the hold in force; None if there is none."""
     return HaltNow.objects.filter(kind=Halt.Kind.HALT, scope=Halt.Scope.ALL, key=REASON).first()
 
 
 def findings_of(halt: UUID) -> list[Finding]:
-    """Return what each host found last under this hold, of authentic rows, and requests, which stay."""
+    """Return the last authentic finding of each host under this hold. Requests by people are included separately."""
     last: dict[tuple[UUID, bool], Finding] = {}
     for each in Finding.objects.filter(halt=halt).order_by("id"):
         if each.is_authentic:
@@ -83,7 +84,7 @@ def findings_of(halt: UUID) -> list[Finding]:
 
 
 def vouch(worker: UUID) -> None:
-    """Let this worker vouch for the database, as long as it lives."""
+    """Record that this worker vouches for the database for as long as the worker lives."""
     head = read_head()
     if isinstance(head, Head) and head.waits_for is None:
         with connection.cursor() as cursor:
@@ -105,7 +106,9 @@ def _hold(head: Head | HeadDamaged | None, database: Database, found: Hold) -> N
 
 
 def _adopt(head: Head | HeadDamaged | None, database: Database, adopt: Adopt) -> None:
-    """Follow the database: on its present line, or on a new one, which all hosts share that have the same reason."""
+    """Follow the database, either on its current line of marks or on a new one.
+
+    Hosts that begin a new line for the same reason share it."""
     known = head if isinstance(head, Head) else Head(uuid4())
     with transaction.atomic():
         now = database_now()
@@ -127,7 +130,9 @@ def _adopt(head: Head | HeadDamaged | None, database: Database, adopt: Adopt) ->
 
 
 def _end_lines(halt: UUID, mark: Mark) -> None:
-    """Record which marks the operator accepted as lost, so that other hosts with no newer head may follow."""
+    """Record up to which mark of each line the operator accepted the loss.
+
+    Other hosts whose head isn't newer may then follow."""
     accepted = {mark.line: mark.number}
     for each in findings_of(halt):
         line, number = each.head.get("line"), int(each.head.get("number") or 0)
@@ -141,7 +146,9 @@ def _end_lines(halt: UUID, mark: Mark) -> None:
 
 
 def _note_found(head: Head | HeadDamaged | None, database: Database) -> None:
-    """Record that this host found its head, if it had not before, and lift the hold if it was the last one."""
+    """Record that this host found its head, unless recorded already.
+
+    If no other host still lacks its head, lift the hold."""
     hold = find_hold()
     if hold is None:
         return
@@ -158,13 +165,16 @@ def _note_found(head: Head | HeadDamaged | None, database: Database) -> None:
 
 
 def _is_ours(finding: Finding, head: Head) -> bool:
-    """Return whether this host reported it, perhaps before its head file was put back, which names the host."""
+    """Return whether this host reported the finding.
+
+    It may have done so before its head file was restored, and the file contains the host's id, so host name and path
+    are compared too."""
     here = (this_host(), str(heads.path()))
     return finding.host == head.host or (finding.host_name, finding.head.get("file")) == here
 
 
 def _last_reason(halt: UUID, host: UUID) -> str:
-    """Return what this host found last under the hold; "" if nothing."""
+    """Return the reason of the host's last finding under the hold; empty if there is none."""
     return next((each.reason for each in findings_of(halt) if each.host == host and each.reason != REQUESTED), "")
 
 

@@ -1,6 +1,7 @@
-"""Keep the head file up to date while this worker commits: a thread sets a mark in the database, then writes the file.
+"""Keeps the head file up to date while this worker commits.
 
-A mark that is committed follows, in the write-ahead log, every commit that returned before it was begun."""
+A thread sets a mark in the database, then writes it to the file. Once the mark is committed, every commit that returned
+before the mark was begun precedes it in the write-ahead log."""
 
 from __future__ import annotations
 
@@ -29,16 +30,16 @@ from runs.fleet.procfs import identify, incarnation_id
 from runs.journal.libpq import Connection
 
 PAUSE_SECONDS = 0.1
-# How often an idle worker reads how far other hosts came, and a held one whether it may follow.
+# How often an idle worker reads the marks of other hosts, and how often a held worker checks whether it may follow.
 REFRESH_SECONDS, SETTLE_SECONDS = 2.0, 1.0
-# A worker whose commits have not reached the file for so long claims and sends nothing.
+# A worker claims and sends nothing once its commits have not reached the file for this long.
 OVERDUE_SECONDS = 5.0
 
 log = logging.getLogger("durableagents.restore_hold")
 
 
 class Marker(threading.Thread):
-    """Sets marks for one worker process. `count_commits` returns how many of its commits have returned."""
+    """Sets marks for one worker process. `count_commits` returns the number of its commits that have returned."""
 
     def __init__(self, count_commits: Callable[[], int]) -> None:
         super().__init__(name="restore hold", daemon=True)
@@ -53,12 +54,12 @@ class Marker(threading.Thread):
 
     @property
     def is_overdue(self) -> bool:
-        """Return whether commits of this worker have not reached the file for too long."""
+        """Return whether this worker's commits have not reached the file for too long."""
         since = self._unwritten_since
         return since is not None and time.monotonic() - since > OVERDUE_SECONDS
 
     def run(self) -> None:
-        """Work until `end`, with one last mark."""
+        """Set marks until `end` is called, then set a last one."""
         while not self._is_ending.wait(PAUSE_SECONDS if not self._trouble else SETTLE_SECONDS):
             self._attempt()
         self._attempt()
@@ -109,8 +110,10 @@ class Marker(threading.Thread):
         self._next_refresh = now + REFRESH_SECONDS
 
     def _follow(self, statement: str) -> bool:
-        """Set or read the mark, and write the file if it is newer. Compare again, and return False, if the mark or the
-        file isn't there, or the mark went back: the database was restored in place."""
+        """Set or read the mark, and write it to the file if it is newer. Return whether that was done.
+
+        If the mark or the file is missing, or the mark went back, the database was restored in place, and it is
+        compared again."""
         head = holding.read_head()
         if not isinstance(head, Head) or head.line is None or head.waits_for is not None:
             return self._settle()
@@ -125,7 +128,7 @@ class Marker(threading.Thread):
         return True
 
     def _settle(self) -> bool:
-        """Compare again; False, since nothing was marked."""
+        """Compare again. Returns False, since no mark was set."""
         try:
             self.is_held = isinstance(holding.settle(), Hold)
             if not self.is_held:
@@ -142,7 +145,7 @@ class Marker(threading.Thread):
 
 
 def _advance(head: Head) -> None:
-    """Write the head, unless another process of this host wrote a newer one, or found that it must hold."""
+    """Write the head, unless another process of this host wrote a newer one or found that it must hold."""
     with heads.locked():
         known = heads.read()
         if known is None or known.waits_for is not None:
@@ -157,14 +160,14 @@ _marker: Marker | None = None
 
 
 def own_incarnation() -> UUID:
-    """Return the id of this worker process in the fleet."""
+    """Return the id under which this worker process is registered."""
     identity = identify(os.getpid())
     assert identity is not None
     return incarnation_id(identity)
 
 
 def is_on() -> bool:
-    """Return whether the setting wants holds."""
+    """Return whether holds are enabled in the settings."""
     return bool(settings.DURABLEAGENTS.restore_hold)
 
 
@@ -184,13 +187,14 @@ def marking(count_commits: Callable[[], int]) -> Iterator[None]:
 
 
 def is_overdue() -> bool:
-    """Return whether this worker must send nothing, as its head file can't be renewed."""
+    """Return whether this worker must send nothing, because its head file can't be kept up to date."""
     return _marker is not None and _marker.is_overdue
 
 
 async def check_connection(link: Connection) -> None:
-    """Compare the head with the database at the other end of a worker's new connection, and hold if it lacks it.
-    Raises psycopg.OperationalError if that can't be done, so that the connection isn't used."""
+    """Compare the head with the database of a worker's new connection, and hold if the database lacks the head.
+
+    Raises psycopg.OperationalError if they can't be compared, so that the connection isn't used."""
     if not is_on():
         return
     head = holding.read_head()
@@ -216,7 +220,7 @@ def _settle_for_connection() -> None:
 
 
 def check_process(kind: str) -> str | None:
-    """Compare as a process is about to serve; return why it must not, or None. Raises OperationalError."""
+    """Compare before a process begins to serve; return why it must not serve, or None. Raises OperationalError."""
     if not is_on():
         return None
     try:
@@ -232,7 +236,7 @@ def check_process(kind: str) -> str | None:
             " make room or name another file in DURABLEAGENTS_RESTORE_HEAD"
         )
     except DurableAgentsError as error:
-        raise OperationalError(error.detail) from error  # asked again
+        raise OperationalError(error.detail) from error  # the caller tries again
     except Error as error:
         if isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):
             return (

@@ -1,4 +1,4 @@
-"""The mark that heads outside are compared with, lines of marks that ended, and what hosts found."""
+"""The mark with which head files are compared, ended lines of marks, and the findings of hosts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from ledger.models import Coded, Json, append_only
 
 
 class Mark(models.Model):
-    """One row, renewed about every 100 ms while workers commit. A database that has a head's mark has every commit that
-    returned before it."""
+    """A single row, renewed about every 100 ms while workers commit.
+
+    A database that has the mark in a head also has every commit that returned before that mark."""
 
     id = models.SmallIntegerField(primary_key=True)
     line = models.UUIDField(help_text="Replaced when an operator accepts a restored database.")
@@ -24,8 +25,10 @@ class Mark(models.Model):
 
 
 class Voucher(models.Model):
-    """A worker that found its host's head in this database. It counts while the worker holds its session lock, which
-    no backup contains, on the same server: a promoted or restored one has the row too, and the worker comes back to
+    """A worker that found its host's head in this database.
+
+    It counts while the worker holds its session lock on the same server. Backups don't contain the lock. A promoted or
+    restored server has the row too, so the server's start and timeline are compared, because the worker reconnects to
     it."""
 
     worker = models.UUIDField(primary_key=True)
@@ -34,8 +37,9 @@ class Voucher(models.Model):
 
 
 class PastLine(models.Model):
-    """A line of marks that ended: an operator accepted the database without the marks after `had`, or the server was
-    promoted."""
+    """A line of marks that has ended.
+
+    Either an operator accepted the database without the marks after `had`, or the server was promoted."""
 
     line = models.UUIDField()
     had = models.BigIntegerField(null=True, help_text="Its last mark in this database.")

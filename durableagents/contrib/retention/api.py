@@ -30,7 +30,7 @@ _TAG = OpenApiParameter("tag", str, "query", description="Only runs with this ta
 
 
 class RetentionPolicyRow(Shape):
-    """A policy. Empty fields stand for any run; of several that match a run, the longest counts."""
+    """A retention policy. Empty fields match any run. If several policies match a run, the longest one counts."""
 
     id: int = Field(description="Id of the policy.")
     agent: str = Field(description="Name of the agent.")
@@ -45,7 +45,7 @@ class RetentionPolicyRow(Shape):
 
 
 class LegalHoldRow(Shape):
-    """A legal hold: on one run and those related to it, or on all runs that fit every given field."""
+    """A legal hold, on one run and all runs related to it, or on all runs that match every given field."""
 
     id: int = Field(description="Id of the hold.")
     run_id: UUID | None = Field(description="The run; null: by the other fields.")
@@ -62,7 +62,7 @@ class LegalHoldRow(Shape):
 
 
 class RetentionRulesRow(Shape):
-    """The rules in force."""
+    """The policies and legal holds in force."""
 
     policies: list[RetentionPolicyRow] = Field(description="Policies in force, oldest first.")
     holds: list[LegalHoldRow] = Field(description="Legal holds in force, oldest first.")
@@ -95,7 +95,7 @@ class ArchivedRunPage(Page):
 
 
 class ArchivedEventRow(Shape):
-    """An event, read from the archive."""
+    """An event as read from the archive."""
 
     seq: int = Field(description="Number of the event.")
     at: datetime = Field(description="Time of the event.")
@@ -117,7 +117,7 @@ class RestoredRow(Shape):
 
 class _OfRules(ApiView):
     permission_classes = [OrAdmin]
-    unversioned = frozenset({"holds"})  # they count what they keep now
+    unversioned = frozenset({"holds"})  # their number of kept runs changes all the time
 
     def current(self, request: Request, *args: Any, **kwargs: Any) -> Any:
         return _rules()
@@ -136,7 +136,7 @@ class Rules(_OfRules):
 
 
 class Policies(_OfRules):
-    """Putting a policy in force."""
+    """Put a policy in force."""
 
     roles = {"POST": ()}
 
@@ -153,7 +153,7 @@ class Policies(_OfRules):
 
 
 class PolicyEnds(_OfRules):
-    """Ending a policy."""
+    """End a policy."""
 
     roles = {"POST": ()}
 
@@ -165,19 +165,19 @@ class PolicyEnds(_OfRules):
 
 
 class Holds(ApiView):
-    """Placing a legal hold."""
+    """Place a legal hold."""
 
     permission_classes = [OrAdmin]
     roles = {"POST": ()}
 
     @described("Place a legal hold", LegalHoldRow, status=201, body=LegalHoldBody)
     def post(self, request: Request) -> Response:
-        """Keep runs from being archived, deleted or erased. Administrators only."""
+        """Place a legal hold, so that runs are not archived, deleted or erased. Administrators only."""
         return Response(_hold_row(holds.place(read_body(request, LegalHoldBody), by=self.by)), status=201)
 
 
 class HoldEnds(ApiView):
-    """Lifting a legal hold."""
+    """Lift a legal hold."""
 
     permission_classes = [OrAdmin]
     roles = {"POST": ()}
@@ -190,13 +190,13 @@ class HoldEnds(ApiView):
 
 
 class ArchivedRuns(ApiView):
-    """Archived runs, last archived first."""
+    """Archived runs; the ones archived last come first."""
 
     roles = READ
 
     @described("List archived runs", ArchivedRunPage, query=(_AGENT, _TAG, "after", "limit"))
     def get(self, request: Request) -> Response:
-        """List archived runs that you may see."""
+        """List the archived runs that you may see."""
         query = Query(request, "agent", "tag", "after")
         after = query.integer("after", default=0, lowest=0, highest=2**62)
         found = listed.archived(
@@ -219,13 +219,13 @@ class ArchivedRun(ApiView):
 
 
 class ArchivedEvents(ApiView):
-    """Events of an archived run, read from its archive."""
+    """The events of an archived run, read from its archive."""
 
     roles = READ
 
     @described("List an archived run's events", ArchivedEventPage, query=("after", "limit"))
     def get(self, request: Request, archived_id: UUID) -> Response:
-        """List events from the archive, after its digests were checked."""
+        """List events from the archive, whose digests are checked first."""
         query = Query(request, "after")
         after = query.integer("after", default=0, lowest=0, highest=2**62)
         found = listed.lines(register.find(archived_id), after=after, limit=query.limit + 1)
@@ -233,14 +233,14 @@ class ArchivedEvents(ApiView):
 
 
 class Restorations(ApiView):
-    """Restoring an archived run."""
+    """Restore an archived run."""
 
     permission_classes = [OrAdmin]
     roles = {"POST": (OPERATOR,)}
 
     @described("Restore an archived run", RestoredRow, body=SteerBody)
     def post(self, request: Request, archived_id: UUID) -> Response:
-        """Bring a run back with all runs of its archive. Operators and administrators."""
+        """Restore a run together with all runs in its archive. Operators and administrators."""
         body = read_body(request, SteerBody)
         return Response(RestoredRow(runs=restoring.restore(archived_id, by=self.by, justification=body.justification)))
 

@@ -1,7 +1,8 @@
-"""Archive runs that are due: write a verified file, then record it and remove the rows; delete archives that are due.
+"""Archives runs that are due, and deletes archives that are due.
 
-Killed at any point, a run is either still in the database or in its archive: the file is complete, flushed and read
-back before the transaction that records it and removes the rows. The next round goes on with what is left over."""
+A file is written, flushed and read back before the transaction that records it and removes the rows. If the process is
+killed at any point, each run is still complete either in the database or in its archive, and the next round cleans
+up."""
 
 from __future__ import annotations
 
@@ -28,10 +29,10 @@ from runs import failpoints, features
 
 log = logging.getLogger("retention")
 MAX_FAMILY = 1000
-CLEAR_ROWS = 5000  # in one transaction
+CLEAR_ROWS = 5000  # rows removed in one transaction
 _ROOTS = 200
 _REFUSED = "DA080"
-# Files up to this size stay in memory until they are stored.
+# Files up to this size are kept in memory until they are stored.
 _IN_MEMORY = 8 * 1024 * 1024
 _LOCK = "hashtextextended('retention ' || %s, 89)"
 _ROW_CHUNK = 500
@@ -52,7 +53,9 @@ class ClockBehind(DurableAgentsError):
 
 @dataclass
 class Progress:
-    """The result of a round. `runs` counts runs; `notes` say what would be done, or why a run that is due stays."""
+    """The result of a round.
+
+    `archived` and `deleted` count runs. `notes` say what would be done, or why a run that is due is kept."""
 
     archived: int = 0
     deleted: int = 0
@@ -66,13 +69,16 @@ class Progress:
 
 
 def run(*, limit: int | None = None, is_dry: bool = False) -> Progress:
-    """Archive what is due, at most `limit` runs, and delete archives that are due; with `is_dry` only list them. A
-    round is kept with its problems, also one that is given up. A database role that may remove nothing is a problem; a
-    dry run then lists what the owner's role would remove. Raises StorageUnavailable, ClockBehind, Stays."""
+    """Archive up to `limit` runs that are due, and delete archives that are due; with `is_dry` only list them.
+
+    The round is stored with its problems, even if it is aborted. If the database role may not remove anything, that is
+    a problem; a dry run then lists what the owner's role would remove. Raises StorageUnavailable, ClockBehind,
+    Stays."""
     progress = Progress()
     try:
         _go_through(progress, limit, is_dry)
-    except DurableAgentsError as error:  # a full disk, say: what was done before counts, and the reason is kept
+    except DurableAgentsError as error:
+        # For example, the disk is full. The round is stored with what was done so far and the reason.
         progress.report(str(error))
         if not is_dry:
             _keep(progress)
@@ -114,7 +120,7 @@ def _go_through(progress: Progress, limit: int | None, is_dry: bool) -> None:
 
 
 def run_when_due() -> None:
-    """Do a round as a job of workers. A round that can't be done, or not to its end, is tried again in an hour."""
+    """Run a round as a job of workers. If it fails, it is tried again in an hour."""
     try:
         run()
     except DurableAgentsError as error:
@@ -122,7 +128,9 @@ def run_when_due() -> None:
 
 
 def _guarded(progress: Progress, act: Any, family: UUID) -> None:
-    """Do one family; a problem of one does not stop the others. Raises StorageUnavailable: it is everybody's."""
+    """Process one family of runs. Its problems don't stop the others.
+
+    Raises StorageUnavailable, because that affects all of them."""
     try:
         act(family, progress)
     except places.StorageUnavailable:
@@ -133,13 +141,15 @@ def _guarded(progress: Progress, act: Any, family: UUID) -> None:
 
 
 def _forbidden() -> str | None:
-    """Return why this database role may remove nothing at all, or None."""
+    """Return why this database role may not remove anything; None if it may."""
     found: str | None = _rows("SELECT retention_forbids(NULL)")[0][0]
     return found
 
 
 def check_register() -> None:
-    """Check that the rules are ours and the clock didn't jump back. Raises Stays, ClockBehind."""
+    """Check that the rules were written by this installation, and that the clock was not set back.
+
+    Raises Stays, ClockBehind."""
     if names := [str(row) for row in policies.forged()] + [f"the lifting of hold {row.pk}" for row in holds.forged()]:
         raise Stays(
             f"Nothing is removed: {', '.join(names[:5])} was not written by this installation. "
@@ -158,7 +168,7 @@ def check_register() -> None:
 
 
 def due_roots() -> Iterator[UUID]:
-    """Yield runs that came from no other and are due themselves."""
+    """Yield runs that are due and have no origin, such as a parent."""
     days = [row.archive_days for row in policies.in_force() if row.archive_days is not None]
     if not days:
         return
@@ -173,8 +183,9 @@ def family_of(root: UUID) -> list[UUID]:
 
 
 def refusal_of(root: UUID, members: Sequence[UUID], *, for_owner: bool = False) -> str | None:
-    """Return why a family stays, or None: each of its runs must be due, and no feature may need one. With `for_owner`
-    whatever this database role may remove."""
+    """Return why a family is kept; None if all of its runs are due and no feature needs one.
+
+    With `for_owner`, it doesn't matter what this database role may remove."""
     if len(members) > MAX_FAMILY:
         return f"run {root} stays: it has more than {MAX_FAMILY} related runs"
     text = "SELECT id, coalesce(retention_refusal(id), CASE WHEN NOT %s THEN retention_forbids(%s) END) "
@@ -193,8 +204,9 @@ def _oldest_end(members: Sequence[UUID]) -> datetime | None:
 
 
 def _archive_family(root: UUID, progress: Progress) -> None:
-    """Archive a run with all that began in it, unless another process does. Raises StorageUnavailable, ArchiveDamaged,
-    Stays."""
+    """Archive a run and all runs that began in it, unless another process is archiving them.
+
+    Raises StorageUnavailable, ArchiveDamaged, Stays."""
     entries = _written(root, progress)
     if not entries:
         return
@@ -203,7 +215,7 @@ def _archive_family(root: UUID, progress: Progress) -> None:
         with transaction.atomic():
             _execute(f"SELECT pg_advisory_xact_lock({_LOCK})", [str(root)])
             if not Head.objects.filter(pk=root).exists():
-                return  # another process has archived it meanwhile
+                return  # another process has archived it in the meantime
             _execute("SET LOCAL lock_timeout = '5s'")
             for entry in entries:
                 policies.store(entry)
@@ -220,7 +232,7 @@ def _archive_family(root: UUID, progress: Progress) -> None:
 
 @transaction.atomic
 def _drop_file(root: UUID, name: str) -> None:
-    """Delete the file of a family that stayed after all, unless it is on record."""
+    """Delete the file of a family that was not archived after all, unless the file is recorded."""
     _execute(f"SELECT pg_advisory_xact_lock({_LOCK})", [str(root)])
     if not Archive.objects.filter(place=name).exists():
         places.remove(name)
@@ -228,13 +240,15 @@ def _drop_file(root: UUID, name: str) -> None:
 
 @transaction.atomic
 def _written(root: UUID, progress: Progress) -> list[Archive]:
-    """Write the family's file from one snapshot and read it back; return the entries to record, none if it stays."""
+    """Write the family's file from one snapshot and read it back.
+
+    Return the entries to record; empty if the family is kept."""
     _execute(
         "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SET LOCAL idle_in_transaction_session_timeout = '10min'; "
         "SET LOCAL statement_timeout = '10min'; SET LOCAL timezone = 'UTC'"
     )
     if not _rows(f"SELECT pg_try_advisory_xact_lock({_LOCK})", [str(root)])[0][0]:
-        return []  # another process archives it
+        return []  # another process is archiving it
     members = family_of(root)
     if (why := refusal_of(root, members)) is not None:
         progress.notes.append(why)
@@ -269,7 +283,7 @@ def _written(root: UUID, progress: Progress) -> list[Archive]:
 
 
 def _write_run(writer: Writer, run_id: UUID, tables: Sequence[RunTable]) -> dict[str, list[Any]]:
-    """Write a run's rows, table by table; return their sums."""
+    """Write a run's rows table by table; return the sums of each table."""
     sums: dict[str, list[Any]] = {}
     for table, found in _rows(
         "SELECT t.name, retention_sum(%s, t.name)::text FROM retention_runtable t ORDER BY t.n", [run_id]
@@ -292,7 +306,7 @@ def _pair(found: str) -> tuple[int, str]:
 
 
 def _row_texts(table: RunTable, run_id: UUID, count: int) -> Iterator[str]:
-    """Yield a run's rows as JSON texts, in the order of the table's key, few of them in memory at a time."""
+    """Yield a run's rows as JSON texts, in the order of the table's key, with only a few in memory at a time."""
     condition = table.condition.replace("$1", "%s")
     with connection.cursor() if count <= _ROW_CHUNK else connection.chunked_cursor() as cursor:
         cursor.execute(
@@ -342,7 +356,7 @@ def _entry(
 
 
 def finish(progress: Progress) -> None:
-    """Remove what was left: further rows of archived runs, files of deleted archives, earlier files of erased runs."""
+    """Remove what is still left: rows of archived runs, files of deleted archives, earlier files of erased runs."""
     for pending in Pending.objects.order_by("run_id").iterator(chunk_size=_ROW_CHUNK):
         row = register.archived_entries([pending.run_id]).get(pending.run_id)
         try:
@@ -357,7 +371,7 @@ def finish(progress: Progress) -> None:
 
 
 def _clear(run_id: UUID) -> None:
-    """Remove the rows of a recorded run that have no limit to their number, in batches. Raises Stays."""
+    """Remove the rows of a recorded run from its largest tables, in batches. Raises Stays."""
     removed = CLEAR_ROWS
     while removed >= CLEAR_ROWS:
         try:
@@ -381,8 +395,9 @@ _MAY_GO = """
 
 
 def due_archives(*, for_owner: bool = False) -> Iterator[UUID]:
-    """Yield families whose archive is due to be deleted: for each of its runs; with `for_owner` whatever this database
-    role may remove."""
+    """Yield families whose archive is due to be deleted, which must be so for each run in it.
+
+    With `for_owner`, it doesn't matter what this database role may remove."""
     days = [row.delete_days for row in policies.in_force() if row.delete_days is not None]
     if not days:
         return
@@ -393,7 +408,7 @@ def due_archives(*, for_owner: bool = False) -> Iterator[UUID]:
 
 
 def entries_of(family: UUID) -> list[Archive]:
-    """Return the entries of a family's runs that are archived now."""
+    """Return the entries of those of the family's runs that are archived now."""
     runs = list(Archive.objects.filter(family=family).values_list("run_id", flat=True).distinct())
     return [row for row in register.archived_entries(runs).values() if row.family == family]
 
@@ -405,12 +420,13 @@ def _archives_may_go(family: UUID, *, for_owner: bool = False) -> bool:
 
 
 def _delete_family(family: UUID, progress: Progress) -> None:
-    """Record the deletion of a family's archive, then delete the file and the runs' keys. Raises StorageUnavailable,
-    Stays."""
+    """Record that a family's archive is deleted, then delete the file and the runs' keys.
+
+    Raises StorageUnavailable, Stays."""
     with transaction.atomic():
         _execute(f"SELECT pg_advisory_xact_lock_shared({holds.LOCK})")
         if not _rows(f"SELECT pg_try_advisory_xact_lock({_LOCK})", [str(family)])[0][0]:
-            return  # another process is at it
+            return  # another process is deleting it
         if not _archives_may_go(family):
             return
         rows, now = entries_of(family), database_now()
@@ -424,7 +440,7 @@ def _delete_family(family: UUID, progress: Progress) -> None:
         _forget(row)
 
 
-# Files of a run that hold no run that is archived now: its deleted one, and those that it was restored from earlier.
+# Selects the files of a run that no archived run needs: its deleted archive, and those from which it was restored.
 _LEFT = """
     SELECT DISTINCT a.place FROM retention_archive a WHERE a.run_id = %s AND NOT EXISTS (
         SELECT FROM retention_archive b WHERE b.family = a.family AND b.place = a.place
@@ -433,7 +449,7 @@ _LEFT = """
 
 
 def _forget(row: Archive) -> None:
-    """Delete all files of a run whose archive was deleted on record, and its key. Raises StorageUnavailable, Stays."""
+    """Delete all files and the key of a run whose archive was deleted on record. Raises StorageUnavailable, Stays."""
     for place in {row.place} | _runs_left(row.run_id):
         places.remove(place)
     try:
@@ -450,8 +466,9 @@ def _runs_left(run_id: UUID) -> set[str]:
 
 
 def drop_earlier_files(run_ids: Collection[UUID]) -> None:
-    """Delete the files that erased runs were restored from, once the erasure is committed (`Feature.on_erased`): what
-    people said stands in them in the clear. A file that can't be deleted then is tried again by each round. Raises
+    """Delete the files from which erased runs were once restored, after the commit (`Feature.on_erased`).
+
+    The files contain people's input unencrypted. If one can't be deleted, each round tries again. Raises
     StorageUnavailable, which refuses the erasure."""
     had_files = [run_id for run_id in run_ids if _runs_left(run_id)]
     if not had_files:
@@ -471,7 +488,7 @@ def _drop_all_left(run_ids: Collection[UUID]) -> None:
 
 
 def _drop_left(run_id: UUID) -> None:
-    """Delete the files of a run that is in the database again. Raises StorageUnavailable."""
+    """Delete the old files of a run that is in the database again. Raises StorageUnavailable."""
     for place in _runs_left(run_id):
         places.remove(place)
     Pending.objects.filter(run_id=run_id).delete()

@@ -1,4 +1,6 @@
-"""Expiry of clients' idempotency keys with their answers, oldest first, in small batches. Off unless set."""
+"""Removes expired idempotency keys of clients with their answers, oldest first, in small batches.
+
+Off unless configured."""
 
 from __future__ import annotations
 
@@ -8,24 +10,25 @@ from django.db import connection
 from runs.background import Duty
 
 JOB = "retention: client keys"
-BATCH = 1000  # in one transaction
+BATCH = 1000  # keys removed in one transaction
 _OLD = "created_at < now() - make_interval(days => {days})"
 
 
 def duties() -> tuple[Duty, ...]:
-    """Return the job that removes expired keys; none if they are kept forever."""
+    """Return the job that removes expired keys; empty if keys are kept forever."""
     days = settings.DURABLEAGENTS.idempotency_key_days
     if days is None:
         return ()
-    # Ids are in the order of time, so that the oldest key is found by the primary key.
+    # Ids are in chronological order, so the oldest key is found by the primary key.
     oldest = "SELECT * FROM runs_idempotencyrecord ORDER BY id LIMIT 1"
     is_due = f"EXISTS (SELECT FROM ({oldest}) k WHERE {_OLD.format(days=int(days))})"
     return (Duty(JOB, is_due, remove_expired),)
 
 
 def remove_expired() -> int:
-    """Remove keys that are older than the setting allows; return their number. Concurrent processes share the work. A
-    key in the middle of an open transaction isn't visible, and so stays."""
+    """Remove keys that are older than the setting allows; return their number.
+
+    Several processes may do so at the same time. Keys of open transactions are not visible, and so are kept."""
     days = settings.DURABLEAGENTS.idempotency_key_days
     removed, last = 0, BATCH
     while days is not None and last == BATCH:

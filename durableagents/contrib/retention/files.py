@@ -1,8 +1,11 @@
-"""The archive file of a family of runs: its rows as NDJSON, compressed with zstd. Pure but for files.
+"""The archive file of a family of runs: its rows as NDJSON, compressed with zstd.
 
-Lines: a head with the runs; for each table of each run `{"part": …}`, a line `["table", row]` for each row exactly as
-PostgreSQL writes it as JSON, and `{"rows": …, "sha256": …}` over these lines; at last an end over all parts. The same
-rows give the same bytes, so that an interrupted archiving goes on with what it wrote."""
+Pure, except for reading and writing files.
+
+The first line is a head that lists the runs. Each table of each run then has a line `{"part": …}`, a line `["table",
+row]` for each row in the JSON that PostgreSQL returns, and a line `{"rows": …, "sha256": …}` that covers these. The
+last line covers all parts. The same rows produce the same bytes, so that archiving can continue after an interruption
+with the file it wrote."""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from ledger.verification.archives import ArchiveDamaged
 FORMAT = "durableagents archive 1"
 EVENTS = "ledger_event"
 _CHUNK = 1024 * 1024
-# A row has at most some megabytes: a longer line is none of ours, and isn't read into memory.
+# A row has at most some megabytes. A longer line can't be from this application, and is not read into memory.
 MAX_LINE = 256 * 1024 * 1024
 
 
@@ -37,7 +40,7 @@ class Part:
 
 
 class Writer:
-    """Write one archive into a file. `digest` and `size` are of what was written."""
+    """Writes one archive to a file. `digest` and `size` are those of the written bytes."""
 
     def __init__(self, target: IO[bytes], family: UUID, runs: Mapping[UUID, tuple[int, bytes]]) -> None:
         self._target, self._hash, self.size = target, hashlib.sha256(), 0
@@ -63,7 +66,7 @@ class Writer:
         return count
 
     def close(self) -> bytes:
-        """Write the end; return the file's SHA-256."""
+        """Write the last line; return the file's SHA-256."""
         self._line(json.dumps({"parts": self._count, "sha256": self._parts.hexdigest()}))
         self._put(self._zstd.flush())
         return self._hash.digest()
@@ -81,7 +84,7 @@ class Writer:
 
 @dataclass
 class Reader:
-    """Read one archive, checking every digest. `read` raises ArchiveDamaged, which names the file."""
+    """Reads one archive and checks every digest. `read` raises ArchiveDamaged, which names the file."""
 
     name: str
     source: IO[bytes]
@@ -90,7 +93,7 @@ class Reader:
     counts: dict[UUID, dict[str, int]] = field(default_factory=dict)
 
     def read(self) -> Iterator[tuple[UUID, str, str]]:
-        """Yield run, table and row text of every row, once the whole file has been compared with its digest."""
+        """Yield run, table and row text of every row. The whole file is compared with its digest first."""
         try:
             self._check_digest()
             yield from self._read()
@@ -166,13 +169,13 @@ class Reader:
 
 
 class Chain:
-    """The hash chain of one run's events, as they are read."""
+    """Checks the hash chain of one run's events while they are read."""
 
     def __init__(self, run_id: UUID) -> None:
         self.seq, self.hash = 0, genesis(run_id)
 
     def follow(self, text: str) -> str:
-        """Take the next event; return its problem, or ""."""
+        """Check the next event; return its problem, empty if none."""
         link = Link.of(row_of(Event, text))
         if link.seq != self.seq + 1:
             return f"event {self.seq + 1} is missing"

@@ -1,4 +1,4 @@
-"""Legal holds: on record with a reason, and lifted on record. They stop archiving, deletion and erasure."""
+"""Legal holds, which prevent archiving, deletion and erasure. They are placed and lifted with a recorded reason."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from runs.models import Run, RunTag
 
 MAX_HOLDS = 500
 MAX_COUNTED = 10_000
-MAX_COUNTED_IN_LISTS = 1000  # there is a line for each hold
-# Locked exclusively while a hold is placed, shared while runs are removed: a hold counts from its commit on.
+MAX_COUNTED_IN_LISTS = 1000  # lower in lists, which count for each hold
+# Placing a hold takes this lock in exclusive mode, and removing runs takes it in shared mode, so that a hold is
+# effective from its commit on.
 LOCK = "hashtextextended('retention holds', 89)"
 _FILTERS = ("agent", "tag", "business_key", "created_from", "created_to")
 
 
 class LegalHoldBody(Justified):
-    """One run with all runs related to it, or every run that fits all given fields."""
+    """One run with all runs related to it, or all runs that match every given field."""
 
     run_id: UUID | None = Field(default=None, description="The run; null: by the other fields.", strict=False)
     agent: Name = Field(default="", description="Name of the agent, without version; empty: any.")
@@ -45,7 +46,9 @@ class LegalHoldBody(Justified):
 
 
 def in_force() -> list[Hold]:
-    """Return the holds that were not lifted, oldest first. Also forged ones count: they only keep."""
+    """Return the holds that were not lifted, oldest first.
+
+    Forged ones are included, because a hold can only keep runs."""
     lifted = {each.pk for each in HoldEnd.objects.all() if each.is_authentic}
     return [row for row in Hold.objects.order_by("pk") if row.pk not in lifted]
 
@@ -57,7 +60,7 @@ def forged() -> list[HoldEnd]:
 
 @transaction.atomic
 def place(body: LegalHoldBody, *, by: Actor) -> Hold:
-    """Place a hold, from now on. Raises InvalidInput, Forbidden, JustificationRequired."""
+    """Place a hold, effective immediately. Raises InvalidInput, Forbidden, JustificationRequired."""
     why = may("retention_hold", by, body.justification)
     given = [name for name in _FILTERS if getattr(body, name)]
     if (body.run_id is None) == (not given):
@@ -91,7 +94,9 @@ def lift(hold_id: int, *, by: Actor, justification: str) -> Hold:
 
 
 def refusal(run_id: UUID) -> str | None:
-    """Return why this run must be kept, or None: a hold on it, or on a run that it is related to (removal refusal)."""
+    """Return why this run must be kept; None if there is no hold on it or on a related run.
+
+    It is called as a feature's removal refusal."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT f.id, retention_hold_of(f.id) FROM retention_relatives(%s) f "
@@ -106,7 +111,7 @@ def refusal(run_id: UUID) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """The numbers of runs that a hold keeps now: `live` ones are in the database, `archived` ones in their archive."""
+    """The numbers of runs that a hold keeps now: `live` ones in the database, and `archived` ones."""
 
     live: int
     archived: int
@@ -118,8 +123,9 @@ class Covered:
 
 
 def covered(row: Hold, most: int = MAX_COUNTED) -> Covered:
-    """Count the runs that a hold is on, each kind up to `most` and one: one run with all that are related to it,
-    or those that fit the fields."""
+    """Count the runs that a hold keeps, each kind up to `most` + 1.
+
+    They are one run with all runs related to it, or the runs that match the fields."""
     live: QuerySet[Run] = Run.objects.all()
     archived = Archive.objects.filter(restoration__isnull=True, deletion__isnull=True)
     if row.run_id is not None:

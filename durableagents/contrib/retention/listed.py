@@ -27,8 +27,7 @@ class ArchiveUnreadable(DurableAgentsError):
 
 @dataclass(frozen=True, slots=True)
 class EventLine:
-    """An event as people read it; `payload` is None without the right to read it, and once it is
-    erased."""
+    """An event as shown to people. `payload` is None if they may not read it, or once it was erased."""
 
     seq: int
     at: datetime
@@ -39,7 +38,9 @@ class EventLine:
 
 
 def archived(*, agent: str = "", tag: str = "", before: int | None = None, limit: int = 100) -> list[Archive]:
-    """Return archived runs that the viewer may see, last archived first, also those whose archive was deleted."""
+    """Return archived runs that the viewer may see, last archived first.
+
+    Runs whose archive was deleted are included."""
     rows = Archive.objects.filter(restoration__isnull=True).select_related("deletion").order_by("-pk")
     if agent:
         rows = rows.filter(agent=agent)
@@ -57,7 +58,7 @@ def archived(*, agent: str = "", tag: str = "", before: int | None = None, limit
 
 
 def search(sought: Sought, limit: int) -> list[ListedRun]:
-    """Return archived runs that fit a search, newest first, also those whose archive was deleted."""
+    """Return archived runs that match a search, newest first. Runs whose archive was deleted are included."""
     given = {"business_key": sought.business_key, "agent": sought.agent}
     rows = Archive.objects.filter(restoration__isnull=True, **{name: text for name, text in given.items() if text})
     if sought.tag:
@@ -83,7 +84,7 @@ def search(sought: Sought, limit: int) -> list[ListedRun]:
 
 
 def lines(row: Archive, *, after: int = 0, limit: int = 100) -> list[EventLine]:
-    """Return events of an archived run, read from its archive. Raises ArchiveUnreadable, StorageUnavailable."""
+    """Return events read from the archive of a run. Raises ArchiveUnreadable, StorageUnavailable."""
     if register.deleted_at(row) is not None:
         return []
     is_read = viewer().reads(row.creator, row.tags or ())

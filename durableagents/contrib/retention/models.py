@@ -1,4 +1,6 @@
-"""Policies, legal holds, and the register of archives. All but `Pending` are append-only or written by the owner."""
+"""Policies, legal holds, and the register of archives.
+
+All but `Pending` are append-only or written by the owner."""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from ledger.models import Coded, Json, append_only
 
 
 class Rule(Coded):
-    """A rule that someone set for the runs of an agent and with a tag (empty: any)."""
+    """Base of policies and holds: a rule for the runs of an agent and with a tag (empty: any)."""
 
     id = models.BigAutoField(primary_key=True)
     agent = models.TextField(blank=True, default="")
@@ -29,7 +31,7 @@ class Rule(Coded):
 
 
 class Act(Coded):
-    """Someone ended a rule, or restored a run. The row that it is about is its key."""
+    """Base of rows that end a rule or restore a run. The primary key is that of the rule or archive."""
 
     reason = models.TextField()
     by = models.TextField()
@@ -40,8 +42,9 @@ class Act(Coded):
 
 
 class Policy(Rule):
-    """For which runs it counts, and the days until they are archived and their archive is deleted (null: never). Of
-    several that match a run, the longest wins."""
+    """A retention policy: the days until matching runs are archived, and until their archive is deleted (null: never).
+
+    If several policies match a run, the longest one counts."""
 
     effects = models.TextField(blank=True, default="", help_text="A replay class: runs that made such a call.")
     state = models.TextField(blank=True, default="")
@@ -58,7 +61,7 @@ class Policy(Rule):
 
 
 class PolicyEnd(Act):
-    """A policy was ended. It no longer counts."""
+    """The end of a policy, which no longer counts."""
 
     policy = models.OneToOneField(Policy, primary_key=True, on_delete=models.PROTECT, related_name="end")
 
@@ -67,7 +70,7 @@ class PolicyEnd(Act):
 
 
 class Hold(Rule):
-    """A legal hold: on one run with all runs related to it, or on all runs that match every given field."""
+    """A legal hold, on one run with all runs related to it, or on all runs that match every given field."""
 
     run_id = models.UUIDField(null=True)
     business_key = models.TextField(blank=True, default="")
@@ -80,7 +83,7 @@ class Hold(Rule):
 
 
 class HoldEnd(Act):
-    """A hold was lifted."""
+    """The lifting of a hold."""
 
     hold = models.OneToOneField(Hold, primary_key=True, on_delete=models.PROTECT, related_name="end")
 
@@ -89,7 +92,7 @@ class HoldEnd(Act):
 
 
 class Archive(Coded):
-    """A run in an archive file. Runs of one family share a file. The newest row of a run counts."""
+    """A run in an archive file. The runs of a family share a file. If a run has several rows, the newest one counts."""
 
     id = models.BigAutoField(primary_key=True)
     run_id = models.UUIDField()
@@ -131,7 +134,7 @@ class Archive(Coded):
 
 
 class Restoration(Act):
-    """The rows of an archived run were brought back."""
+    """The restoration of an archived run: its rows are in the database again."""
 
     archive = models.OneToOneField(Archive, primary_key=True, on_delete=models.PROTECT, related_name="restoration")
 
@@ -140,7 +143,7 @@ class Restoration(Act):
 
 
 class Deletion(Coded):
-    """The archive of a run was deleted by a policy."""
+    """The deletion of a run's archive by a policy."""
 
     archive = models.OneToOneField(Archive, primary_key=True, on_delete=models.PROTECT, related_name="deletion")
     policy = models.BigIntegerField()
@@ -151,7 +154,7 @@ class Deletion(Coded):
 
 
 class Pending(models.Model):
-    """A run whose rows, or whose deleted archive's file, still have to be removed."""
+    """A run with rows, or with a file of a deleted archive, that still have to be removed."""
 
     run_id = models.UUIDField(primary_key=True)
     at = models.DateTimeField()
@@ -179,7 +182,7 @@ class Allowance(models.Model):
 
 
 class RunTable(models.Model):
-    """A table with rows of runs. `migrate` writes these; the functions in sql/ touch no other table."""
+    """A table with rows of runs. `migrate` writes these rows; the functions in sql/ touch no other tables."""
 
     name = models.TextField(primary_key=True)
     condition = models.TextField(help_text="SQL for the rows of run $1.")

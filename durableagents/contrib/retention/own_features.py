@@ -1,5 +1,4 @@
-"""The feature of this app: the hourly round where it is allowed, the expiry of clients' keys, and the holds that stop
-removal."""
+"""The feature of this app: the hourly round, the expiry of clients' keys, and holds that prevent removal."""
 
 from __future__ import annotations
 
@@ -9,13 +8,13 @@ from runs.background import Duty
 from runs.features import Feature
 
 ROUND = "retention: round"
-# Only where the owner lets workers remove rows. The tables are as small as the rules are few.
+# Due only if the owner permits workers to remove rows. All of these tables are small.
 _IS_DUE = """EXISTS (SELECT FROM retention_allowance) AND EXISTS (SELECT FROM retention_policy)
     AND coalesce((SELECT at FROM retention_round ORDER BY id DESC LIMIT 1), '-infinity') < now() - interval '1 hour'"""
 
 
 def feature() -> Feature:
-    """Return the feature; rounds only where a storage is configured, expiry of keys only where it is set."""
+    """Return the feature. Rounds require a configured storage, and the expiry of keys requires its setting."""
     rounds = (Duty(ROUND, _IS_DUE, archiving.run_when_due),) if places.is_set() else ()
     return Feature(
         name="retention",

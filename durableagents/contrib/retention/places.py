@@ -1,4 +1,4 @@
-"""Storage of archives: a folder by DURABLEAGENTS_ARCHIVE, or any storage that Django's STORAGES names `archive`."""
+"""Storage for archives: the folder DURABLEAGENTS_ARCHIVE, or the storage that Django's STORAGES names `archive`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CHUNK = 1024 * 1024
 
 
 class StorageUnavailable(DurableAgentsError):
-    """The storage of archives is not configured, or does not take or give a file."""
+    """The storage for archives is not configured, or a file can't be stored or read."""
 
     status, code, title = 503, "archive-unavailable", "The storage of archives is not available"
 
@@ -30,7 +30,7 @@ def is_set() -> bool:
 
 
 def storage() -> Storage:
-    """Return the storage. Raises StorageUnavailable."""
+    """Return the configured storage. Raises StorageUnavailable."""
     if ALIAS in settings.STORAGES:
         return storages[ALIAS]
     folder: Path | None = settings.DURABLEAGENTS.archive
@@ -47,13 +47,13 @@ def storage() -> Storage:
 
 
 def put(name: str, source: IO[bytes], digest: bytes) -> None:
-    """Store a file under exactly this name, unless it is there; flush it. Raises StorageUnavailable."""
+    """Store a file under exactly this name, unless it is there, and flush it. Raises StorageUnavailable."""
     place = storage()
     try:
         if place.exists(name):
             if _digest(place, name) == digest:
                 return
-            place.delete(name)  # what a killed process left
+            place.delete(name)  # a partial file from a process that was killed
         source.seek(0)
         saved = place.save(name, File(source))
         if saved != name:
@@ -62,7 +62,7 @@ def put(name: str, source: IO[bytes], digest: bytes) -> None:
         _flush(place, name)
     except OSError as error:
         with suppress(OSError):
-            place.delete(name)  # half a file; the next try would replace it too
+            place.delete(name)  # the file may be incomplete; the next attempt would replace it too
         raise StorageUnavailable(f"The archive {name} can't be stored: {error.strerror or error}.") from error
 
 
@@ -87,7 +87,7 @@ def _digest(place: Storage, name: str) -> bytes:
 
 
 def opened(name: str) -> IO[bytes]:
-    """Open a file. Raises ArchiveDamaged if it is missing, StorageUnavailable."""
+    """Open a file for reading. Raises ArchiveDamaged if it is missing, StorageUnavailable."""
     place = storage()
     try:
         if not place.exists(name):
@@ -99,7 +99,7 @@ def opened(name: str) -> IO[bytes]:
 
 
 def remove(name: str) -> None:
-    """Delete a file, if it is there. Raises StorageUnavailable."""
+    """Delete a file if it exists. Raises StorageUnavailable."""
     try:
         storage().delete(name)
     except OSError as error:

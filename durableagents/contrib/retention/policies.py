@@ -1,5 +1,6 @@
-"""Setting and ending policies, by administrators, each with an act record; by two people where the installation says
-so."""
+"""Sets and ends retention policies, each act with a record.
+
+Only administrators may do so; the installation can require two people."""
 
 from __future__ import annotations
 
@@ -27,8 +28,9 @@ Kind = TypeVar("Kind", bound=Rule)
 
 
 class RetentionPolicyBody(Justified):
-    """For which runs the policy counts (empty: any), and after how many days. At least one day: a run must be readable
-    for a while after its end."""
+    """The runs to which the policy applies (empty fields: any), and the days.
+
+    At least one day is required, so that runs can be read for a while after their end."""
 
     agent: Name = Field(default="", description="Name of the agent, without version; empty: any.")
     tag: Name = Field(default="", description="Tag of the run; empty: any.")
@@ -41,7 +43,7 @@ class RetentionPolicyBody(Justified):
 
 
 class NotInForce(DurableAgentsError):
-    """It had already been ended."""
+    """The rule has already been ended."""
 
     status, code, title = 409, "illegal-state", "No longer in force"
 
@@ -52,8 +54,9 @@ def in_force() -> list[Policy]:
 
 
 def forged() -> list[Policy]:
-    """Return policies in force, or ended, that this installation didn't write. They count in SQL: nothing is removed
-    while there are any."""
+    """Return policies in force, and ended ones, that this installation didn't write.
+
+    Functions in SQL take them into account, so nothing is removed while there are any."""
     rows = [row for row in in_force() if not row.is_authentic]
     return rows + [each.policy for each in PolicyEnd.objects.select_related("policy") if not each.is_authentic]
 
@@ -61,9 +64,10 @@ def forged() -> list[Policy]:
 @two_person(FAMILY, needs=SUPERUSER, moving=frozenset({NUMBER}))
 @transaction.atomic
 def create(body: RetentionPolicyBody, *, by: Actor) -> Policy:
-    """Put a policy in force. Of several that match a run the longest counts, so that a policy never shortens what
-    another one keeps; legal holds keep runs whatever policies say. Raises InvalidInput, Forbidden,
-    JustificationRequired."""
+    """Put a policy in force.
+
+    If several policies match a run, the longest one counts, so a policy never shortens what another one keeps. Legal
+    holds keep runs whatever policies say. Raises InvalidInput, Forbidden, JustificationRequired."""
     why = may("retention_policy", by, body.justification)
     for field in ("agent", "tag"):
         check_text(field, getattr(body, field))
@@ -97,8 +101,10 @@ def policy_values(row: Policy) -> dict[str, Any]:
 
 
 def ended(rule: type[Kind], end: type[Act], rule_id: int, by: Actor, why: str) -> Kind:
-    """End a rule, and return it. Others who end one wait for this transaction: locking the row itself would need the
-    right to change it, which the runtime role lacks. Raises NotInForce, NotFound."""
+    """End a rule and return it. Raises NotInForce, NotFound.
+
+    An advisory lock makes concurrent acts wait for this transaction. Locking the row itself would require the right to
+    update it, which the runtime role lacks."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended('retention ends', 89))")
     row = rule._default_manager.filter(pk=rule_id).first()
@@ -113,14 +119,15 @@ def ended(rule: type[Kind], end: type[Act], rule_id: int, by: Actor, why: str) -
 
 
 def store(row: Any) -> None:
-    """Insert a row with its code. A generated key is not covered by it."""
+    """Insert a row with its code, which doesn't cover a generated primary key."""
     row.seal()
     row.save(force_insert=True)
 
 
 def may(action: str, by: Actor, justification: object) -> str:
-    """Check that an administrator, or someone at a shell, acts; return the reason. Raises Forbidden,
-    JustificationRequired."""
+    """Check that the actor is an administrator or uses a shell; return the justification.
+
+    Raises Forbidden, JustificationRequired."""
     if by.auth != "shell" and not holds(account_of(by), SUPERUSER):
         raise Forbidden("Only an administrator may set retention policies and legal holds.")
     return justified(action, justification)

@@ -1,4 +1,4 @@
-"""The register of archives: which runs are archived, where, and what their archives hold."""
+"""The register of archives: which runs are archived, in which file, and what the file contains."""
 
 from __future__ import annotations
 
@@ -69,8 +69,9 @@ class ArchiveDeleted(DurableAgentsError):
 
 
 def archived_entries(run_ids: Collection[UUID]) -> dict[UUID, Archive]:
-    """Return the entries of those of these runs that are archived, also where the archive was deleted since. Entries
-    that this installation didn't write don't count."""
+    """Return the entries of those of the runs that are archived, including deleted archives.
+
+    Entries that this installation didn't write are ignored."""
     rows = Archive.objects.raw(_IN_FORCE, [list(run_ids)])
     return {row.run_id: row for row in rows if row.is_authentic}
 
@@ -89,7 +90,7 @@ def deleted_at(row: Archive) -> datetime | None:
 
 
 def explain(run_id: UUID) -> DurableAgentsError | None:
-    """Return where a run is that isn't in the database, if the viewer may know."""
+    """Return where a run is that isn't in the database, if the viewer may know; otherwise None."""
     try:
         row = find(run_id)
     except NotFound:
@@ -99,8 +100,7 @@ def explain(run_id: UUID) -> DurableAgentsError | None:
 
 
 def rows_of(row: Archive) -> Iterator[tuple[str, str]]:
-    """Yield table and row text of everything that the archive has of the run. Raises ArchiveDamaged,
-    StorageUnavailable."""
+    """Yield table and row text of all rows of a run in its archive. Raises ArchiveDamaged, StorageUnavailable."""
     with places.opened(row.place) as source:
         reader = Reader(row.place, source, bytes(row.digest))
         for run_id, table, text in reader.read():
@@ -110,7 +110,7 @@ def rows_of(row: Archive) -> Iterator[tuple[str, str]]:
 
 
 def check(row: Archive, reader: Reader) -> None:
-    """Compare an archive that was read with the run's entry. Raises ArchiveDamaged."""
+    """Compare an archive, after reading it, with the run's entry. Raises ArchiveDamaged."""
     if reader.runs.get(row.run_id) != (row.seq, bytes(row.chain)):
         raise ArchiveDamaged(f"the archive {row.place} does not end run {row.run_id} as the register says")
     counts = {table: count for table, (count, _) in (row.rows or {}).items() if count}
@@ -120,7 +120,7 @@ def check(row: Archive, reader: Reader) -> None:
 
 
 def events_of(row: Archive) -> Iterator[Event]:
-    """Yield the run's events from its archive. Raises as `rows_of` does."""
+    """Yield the run's events from its archive. Raises what `rows_of` raises."""
     for table, text in rows_of(row):
         if table == EVENTS:
             yield row_of(Event, text)
@@ -143,7 +143,7 @@ def hashes(row: Archive) -> dict[int, bytes] | None:
 
 
 def verify(row: Archive) -> Verification:
-    """Verify an archived run: the file, its digests, the chain of events and their codes, and the register's entry."""
+    """Verify an archived run: the file, its digests, the events' chain and codes, and the entry in the register."""
     if (at := deleted_at(row)) is not None:
         return Verification(row.run_id, 0, row.created_at, at, bytes(row.chain).hex(), [])
     problems: list[str] = []
@@ -164,7 +164,7 @@ def verify(row: Archive) -> Verification:
 
 
 def _erasure_problems(end: Event, erasure: Erasure | None) -> Iterator[str]:
-    """Compare an archived run's last event with the register of erasures."""
+    """Yield the differences between an archived run's last event and the register of erasures."""
     if end.kind != e.ContentErased.KIND:
         if erasure is not None:
             yield "the erasure register names it, but its last event is not an erasure"
@@ -172,7 +172,7 @@ def _erasure_problems(end: Event, erasure: Erasure | None) -> Iterator[str]:
     try:
         event = e.decode(bytes(end.clear))
     except UNREADABLE:
-        return  # reported with the event
+        return  # this problem is reported with the event
     values = (event.by, event.reason, end.at) if isinstance(event, e.ContentErased) else None
     if erasure is None:
         yield f"event {end.seq}, ContentErased, has no entry in the erasure register"
@@ -181,7 +181,7 @@ def _erasure_problems(end: Event, erasure: Erasure | None) -> Iterator[str]:
 
 
 def _payload(sealed: Any) -> Any:
-    """Return an event's payload; None if it was erased on record. Raises ValueError."""
+    """Return an event's payload; None if the erasure of it is recorded. Raises ValueError."""
     try:
         return unpack(sealed)
     except Erased:
@@ -211,14 +211,14 @@ _REMAINS = """
 
 
 def _strays(rows: Collection[Archive]) -> list[str]:
-    """Report archived runs that have rows in the database as well."""
+    """Return a problem for each archived run that also has rows in the database."""
     with connection.cursor() as cursor:
         cursor.execute(_REMAINS, [[row.run_id for row in rows]])
         return [f"run {run_id} is archived, but also has rows in the database" for (run_id,) in cursor.fetchall()]
 
 
 def _file_problem(rows: list[Archive]) -> str:
-    """Return what is wrong with the file that these entries name, or ""."""
+    """Return what is wrong with the file that these entries name; empty if nothing is."""
     try:
         with places.opened(rows[0].place) as source:
             reader = Reader(rows[0].place, source, bytes(rows[0].digest))
@@ -232,7 +232,7 @@ def _file_problem(rows: list[Archive]) -> str:
 
 
 def _unavailable() -> str:
-    """Return why no archive can be read at all, or ""."""
+    """Return why no archive can be read; empty if archives can be read."""
     try:
         places.storage()
     except places.StorageUnavailable as error:
@@ -241,7 +241,9 @@ def _unavailable() -> str:
 
 
 def every_archived_run() -> Listed | None:
-    """Check the register of archives and each file (record check of `ledger verify --all`); None without archives."""
+    """Check the register of archives and each file (record check of `ledger verify --all`).
+
+    Returns None if there are no archives."""
     total, problems = 0, list[str]()
     after, away, unread = 0, _unavailable(), 0
     while batch := list(Archive.objects.filter(pk__gt=after).select_related("deletion").order_by("pk")[:_BATCH]):

@@ -1,4 +1,4 @@
-"""The effect of the rules: how many runs go, which go next, which a hold keeps."""
+"""Reports the effect of the rules: how many runs are removed, which are next, and which a hold keeps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.db.models import Count, Sum
 from durableagents.contrib.retention import holds, policies
 from durableagents.contrib.retention.models import Archive, Deletion, Pending, Restoration, Round
 
-# Runs that ended, by the day they become due; `NULL` days: kept forever, or no policy.
+# Counts ended runs by the day on which they are due; `NULL` days means that they are kept forever or have no policy.
 _UPCOMING = """
     SELECT count(*), count(*) FILTER (WHERE due <= now()),
            count(*) FILTER (WHERE due > now() AND due <= now() + interval '7 days'),
@@ -29,7 +29,9 @@ ON_PAGES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Numbers of runs. The rules were asked about the `looked_at` ended runs with the lowest ids, the oldest."""
+    """The numbers of runs.
+
+    The rules were evaluated for `looked_at` ended runs, those with the lowest ids, which are the oldest."""
 
     looked_at: int
     policies: int
@@ -51,7 +53,7 @@ class Report:
 
 
 def report(most: int = MAX_LOOKED_AT) -> Report:
-    """Return the report. It asks the rules about at most so many runs."""
+    """Return the report. The rules are evaluated for at most `most` runs."""
     with connection.cursor() as cursor:
         cursor.execute(_UPCOMING, [most])
         looked_at, now, week, month, later, kept, held = cursor.fetchone()

@@ -1,4 +1,4 @@
-"""Bring the rows of archived runs back, exactly as they were."""
+"""Restores the rows of archived runs exactly as they were."""
 
 from __future__ import annotations
 
@@ -27,20 +27,21 @@ _CHUNK = 500
 
 
 class NotArchived(DurableAgentsError):
-    """There is nothing to bring back."""
+    """The run is not archived, so there is nothing to restore."""
 
     status, code, title = 409, "not-archived", "Not archived"
 
 
 class RestoreRefused(DurableAgentsError):
-    """The archive can't be brought back as it was."""
+    """The archive can't be restored exactly."""
 
     status, code, title = 409, "restore-refused", "The archive can't be restored"
 
 
 def restore(run_id: UUID, *, by: Actor, justification: str) -> list[UUID]:
-    """Bring back a run with all runs of its archive; return their ids. Its period begins again. Raises NotArchived,
-    NotFound, RestoreRefused, StorageUnavailable, Forbidden, JustificationRequired."""
+    """Restore a run with all runs in its archive; return their ids. Its retention period begins again.
+
+    Raises NotArchived, NotFound, RestoreRefused, StorageUnavailable, Forbidden, JustificationRequired."""
     if by.auth != "shell" and by.role != OPERATOR and not holds(account_of(by), SUPERUSER):
         raise Forbidden("Only an operator or an administrator may restore a run.")
     why = justified("retention_restore", justification)
@@ -63,7 +64,7 @@ def restore(run_id: UUID, *, by: Actor, justification: str) -> list[UUID]:
 
 
 def archived(run_ids: Collection[UUID]) -> Mapping[UUID, ArchivedRun]:
-    """Return those of these runs that are archived, for the verification of runs and seals, and for erasure."""
+    """Return those of the runs that are archived, for erasure and for the verification of runs and seals."""
     return {
         run_id: ArchivedRun(
             row.seq,
@@ -83,8 +84,9 @@ def _restore_for(run_id: UUID, by: Actor, why: str) -> object:
 
 
 def _lay_out(row: Archive) -> None:
-    """Put the rows of one archived run into the caller's transaction, which rolls them back. Raises RestoreRefused,
-    StorageUnavailable, ArchiveDeleted."""
+    """Insert the rows of one archived run in the caller's transaction, which rolls them back.
+
+    Raises RestoreRefused, StorageUnavailable, ArchiveDeleted."""
     if (at := register.deleted_at(row)) is not None:
         raise register.ArchiveDeleted(row, at)
     try:
@@ -130,7 +132,7 @@ def _restore(found: Archive, by: Actor, why: str) -> list[UUID]:
 
 
 def _put_all(reader: Reader, *, only: UUID | None = None) -> dict[str, frozenset[str]]:
-    """Insert all rows of an archive, or only those of one run; return the columns that they have, by table."""
+    """Insert all rows of an archive, or only those of one run; return the columns of the rows by table."""
     columns: dict[str, frozenset[str]] = {}
     batch: list[str] = []
     place: tuple[UUID, str] | None = None
@@ -155,8 +157,9 @@ def _write_batch(place: tuple[UUID, str] | None, batch: list[str], is_first: boo
 
 
 def _compare(row: Archive, columns: dict[str, frozenset[str]]) -> None:
-    """Compare the rows that came back with the sums of those that went; only their number where a later release has
-    other columns. Raises RestoreRefused."""
+    """Compare the restored rows with the sums that were recorded when the rows were removed. Raises RestoreRefused.
+
+    Only their number is compared if a later release has changed the table's columns."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT t.name, retention_sum(%s, t.name)::text FROM retention_runtable t", [row.run_id])
         for table, text in cursor.fetchall():

@@ -1,4 +1,4 @@
-"""The tables that have rows of runs. `migrate` writes them down for the functions in sql/, as the owner."""
+"""The tables that have rows of runs. `migrate`, which runs as the owner, stores them for the functions in sql/."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from django.db import connections
 
 from ledger.verification.runs import tables as verified
 
-# In the order in which rows come back: triggers that derive rows find what they need, or find nothing yet. Events and
-# the like have no limit to their number.
+# In the order in which rows are restored, so that triggers that derive rows find all they need, or nothing yet. A run
+# can have any number of rows in the bulk tables.
 BULK = (
     "ledger_event",
     "ledger_ledgerentry",
@@ -48,7 +48,7 @@ SMALL = {
     "approvals_escalation": "run_id = $1",
     "approvals_inquiry": "run_id = $1",
 }
-# Tables that name runs and stay, with the reason.
+# Tables that name runs and are not archived, with the reason.
 KEPT = {
     "runs_poolcharge": "the accounts of shared budgets",
     "runs_rampstart": "the records of ramps",
@@ -69,8 +69,9 @@ _ORDERING = """
 
 
 def rows() -> list[tuple[str, str, bool]]:
-    """Return the tables with the SQL condition of a run's rows, and whether they are bulk, in the order of coming back.
-    Apps add theirs by `Feature.run_tables`."""
+    """Return the tables in the order in which they are restored.
+
+    Each has the SQL condition for a run's rows, and whether it is bulk. Apps add tables by `Feature.run_tables`."""
     own = {
         table: f"{column} = $1"
         for table, column in verified.items()
@@ -83,13 +84,13 @@ def rows() -> list[tuple[str, str, bool]]:
 
 
 def write_down(*, using: str, **_: Any) -> None:
-    """Write the tables down, after a migration, as far as they exist."""
+    """Store the list of tables that exist, after a migration."""
     from durableagents.contrib.retention.models import RunTable
 
     connection = connections[using]
     present = set(connection.introspection.table_names())
     if RunTable._meta.db_table not in present:
-        return  # `migrate retention zero`
+        return  # after `migrate retention zero`
     found = []
     with connection.cursor() as cursor:
         for n, (table, condition, is_bulk) in enumerate(rows()):

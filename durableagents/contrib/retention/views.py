@@ -1,4 +1,4 @@
-"""Pages: retention rules and holds, archived runs, and one archived run read from its archive."""
+"""Pages of retention rules and holds, of archived runs, and of one archived run read from its archive."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class RetentionPage(FormPage):
     needed: ClassVar[tuple[str, ...]] = ("Operator", "Auditor", "Administrator")
 
     def may_open(self, held: frozenset[str]) -> bool:
-        """Return whether they may read; the services check each act."""
+        """Return whether the reader may open the page. The services check each act."""
         user: Any = self.request.user
         return bool(held & {OPERATOR, AUDITOR}) or bool(user.is_superuser or is_admin(user))
 
     def tell(self, request: HttpRequest, refused: Refused | None = None, **address: Any) -> HttpResponse:
-        """Show the page, with a refused form."""
+        """Show the page, with the errors of a refused form."""
         fields = {
             "policies": policies.in_force(),
             "holds": [(row, holds.covered(row, holds.MAX_COUNTED_IN_LISTS)) for row in holds.in_force()],
@@ -53,7 +53,7 @@ class RetentionPage(FormPage):
 
 
 class RetentionAct(Act, RetentionPage):
-    """An administrator's act; the service checks the account."""
+    """Base of administrators' acts. The service checks the account."""
 
     needed = ("Administrator",)
     page = "retention"
@@ -63,7 +63,7 @@ class RetentionAct(Act, RetentionPage):
         return actor(self.request, ADMIN)
 
     def may_open(self, held: frozenset[str]) -> bool:
-        """Return whether they are an administrator; others who open the form's address are led to the page."""
+        """Return whether the reader is an administrator. Others who open the form's URL are redirected to the page."""
         return self.request.method != "POST" or _is_superuser(self.request)
 
 
@@ -72,7 +72,7 @@ class NewHold(RetentionAct):
     service = staticmethod(holds.place)
 
     def after(self, request: HttpRequest, result: Any, **address: Any) -> HttpResponse:
-        """Say also how many runs the hold keeps: none may be a mistake in a field."""
+        """Add how many runs the hold keeps, because a hold that keeps none may have a wrong field."""
         found = holds.covered(result)
         if found.live or found.archived:
             messages.success(request, f"{self.done} {found}.", extra_tags="ok")
@@ -88,7 +88,7 @@ class ArchivedRunPage(FormPage):
     section = "runs"
 
     def tell(self, request: HttpRequest, archived_id: UUID, refused: Refused | None = None) -> HttpResponse:
-        """Show the page, with a refused form."""
+        """Show the page, with the errors of a refused form."""
         row = register.find(archived_id)
         after = request.GET.get("after", "")
         start = int(after) if after.isdecimal() and len(after) < 19 else 0
@@ -113,7 +113,7 @@ class ArchivedRunPage(FormPage):
 
 
 class Restorations(Act, ArchivedRunPage):
-    """Bring an archived run back."""
+    """Restore an archived run."""
 
     needed = ("Operator", "Administrator")
     act, done, page = "restore", "Run restored. Its retention period begins again.", "run"
@@ -124,11 +124,11 @@ class Restorations(Act, ArchivedRunPage):
         return actor(self.request, OPERATOR if OPERATOR in roles(self.request.user) else ADMIN)
 
     def may_open(self, held: frozenset[str]) -> bool:
-        """Return whether they are an operator or an administrator; others are led to the page."""
+        """Return whether the reader is an operator or an administrator. Others are redirected to the page."""
         return self.request.method != "POST" or OPERATOR in held or _is_superuser(self.request)
 
     def after(self, request: HttpRequest, result: Any, **address: Any) -> HttpResponse:
-        """Show the run."""
+        """Show the restored run."""
         messages.success(request, self.done, extra_tags="ok")
         return redirect(self.page, run_id=address["archived_id"])
 

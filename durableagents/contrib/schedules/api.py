@@ -37,7 +37,7 @@ class Schedules(ApiView):
 
     @described("Create a schedule", ScheduleRow, status=201, body=ScheduleBody, headers=("Idempotency-Key",))
     def post(self, request: Request) -> HttpResponse:
-        """Create a schedule. Its runs start with the caller's rights."""
+        """Create a schedule. Its runs are started with the caller's rights."""
         body = read_body(request, ScheduleBody)
 
         def create() -> tuple[int, ScheduleRow]:
@@ -47,7 +47,7 @@ class Schedules(ApiView):
 
 
 class OneSchedule(ApiView):
-    """One schedule with its next times and latest results."""
+    """One schedule, with its next times and latest results."""
 
     versioned = True
     roles = {**READ, "POST": _SETTERS}
@@ -60,13 +60,13 @@ class OneSchedule(ApiView):
     @described("Update a schedule", ScheduleRow, body=ScheduleBody, name="schedules_update", headers=("If-Match",))
     def post(self, request: Request, schedule_id: UUID) -> Response:
         """Replace the settings of a schedule."""
-        services.check_may_change(find(schedule_id), by=self.by)  # before the body is looked at
+        services.check_may_change(find(schedule_id), by=self.by)  # checked before the body is read
         body = read_body(request, ScheduleBody)
         return Response(_row(services.change(schedule_id, body, by=self.by, most=most_of(request.auth))))
 
 
 class SteerSchedule(ApiView):
-    """Pause, resume or delete a schedule. Runs that it started continue."""
+    """Pause, resume or delete a schedule. Runs that it has started continue."""
 
     roles = {"POST": _SETTERS}
     action: ClassVar[str] = ""
@@ -87,7 +87,7 @@ class SteerSchedule(ApiView):
         },
     )
     def post(self, request: Request, schedule_id: UUID) -> Response:
-        services.check_may_change(find(schedule_id), by=self.by)  # before the body is looked at
+        services.check_may_change(find(schedule_id), by=self.by)  # checked before the body is read
         body = read_body(request, SteerBody)
         return Response(_row(self.operations[self.action](schedule_id, by=self.by, justification=body.justification)))
 

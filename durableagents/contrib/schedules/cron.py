@@ -1,9 +1,8 @@
-"""Cron lines, read like Debian's cron by cronsim: `L`, `LW` and `#` work; if both days are restricted, either matches.
+"""Cron lines, read in the same way as Debian's cron, by cronsim. Pure.
 
-A line with fixed minute and hour names wall clock times: a skipped one moves to the end of the gap, a repeated one
-counts the first time. Any other line follows the hours: nothing inside a gap, both occurrences of a repeated hour.
-Pure.
-"""
+`L`, `LW` and `#` are supported. If both day fields are restricted, either may match. A line with a fixed minute and
+hour names wall clock times: if DST skips one, it moves to the end of the gap, and if one occurs twice, the first
+counts. Any other line follows the hours: it skips times in a gap, and matches both occurrences of a repeated hour."""
 
 from __future__ import annotations
 
@@ -36,11 +35,11 @@ _REFERENCE = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 class InvalidCron(ValueError):
-    """The text is not a cron line, or names no date within fifty years."""
+    """The text is not a cron line, or has no date within fifty years."""
 
 
 class UnknownZone(ValueError):
-    """The name is not that of a time zone."""
+    """There is no time zone of that name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +49,14 @@ class Cron:
     line: str
 
     def after(self, moment: datetime, zone: ZoneInfo) -> Iterator[datetime]:
-        """Yield the moments after `moment` in ascending order, in UTC."""
-        # cronsim starts from the wall clock: within an hour that comes twice it may begin before `moment`.
+        """Yield the times after `moment` in ascending order, in UTC."""
+        # cronsim starts from the wall clock time. In an hour that occurs twice, it may begin before `moment`.
         found = (each.astimezone(UTC) for each in CronSim(self.line, moment.astimezone(zone)))
         return (each for each in found if each > moment)
 
 
 def read(line: str) -> Cron:
-    """Return the line, checked. Raises InvalidCron."""
+    """Parse a cron line. Raises InvalidCron."""
     fields = _SHORTHANDS.get(line.strip().lower(), line).split()
     if len(fields) != len(_FIELDS):
         raise InvalidCron(f"has {len(fields)} fields instead of five: minute, hour, day, month, day of the week")
@@ -73,12 +72,12 @@ def read(line: str) -> Cron:
 def _comes(line: str) -> bool:
     try:
         return next(CronSim(line, _REFERENCE), None) is not None
-    except (CronSimError, ValueError):  # int() refuses numbers of more than 4,300 digits
+    except (CronSimError, ValueError):  # int() raises for texts of more than 4,300 digits
         return False
 
 
 def zone_of(name: str) -> ZoneInfo:
-    """Return a time zone by its name. Raises UnknownZone."""
+    """Return a time zone by name. Raises UnknownZone."""
     if name not in zones():
         raise UnknownZone(f"{name[:60]!r} is not a time zone")
     return ZoneInfo(name)

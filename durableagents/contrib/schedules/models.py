@@ -67,7 +67,7 @@ class Schedule(models.Model):
 
 
 class Firing(models.Model):
-    """The result of one planned time of a schedule; unique, so that nothing starts twice."""
+    """The result of one planned time of a schedule. It is unique per planned time, so that nothing is started twice."""
 
     class Outcome(models.TextChoices):
         STARTED = "started"
@@ -90,5 +90,5 @@ class Firing(models.Model):
         triggers = append_only()
 
 
-# A schedule grants starts under its owner's rights, so each row has a code.
+# A schedule starts runs with its owner's rights, so each row has a code.
 PROTECTED = protect(Schedule, "schedule", named_by="name", free=frozenset({"updated_at", "trouble"}))

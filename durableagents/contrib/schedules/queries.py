@@ -1,4 +1,4 @@
-"""Schedules as the viewer may see them, with their next planned times and latest results, in two queries."""
+"""Schedules that the viewer may see, with their next planned times and latest results, in two queries."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class SchedulePage(Page):
 
 
 def visible() -> Q:
-    """Return the condition for schedules that were not deleted and that the viewer may see."""
+    """Return the condition for schedules that the viewer may see and that are not deleted."""
     who = viewer()
     return Q(deleted_at__isnull=True) & (Q() if who.sees_all else Q(owner=who.person))
 
@@ -79,7 +79,7 @@ def find(schedule_id: UUID) -> Schedule:
 
 
 def newest(*, limit: int, beyond: Place | None = None) -> list[Schedule]:
-    """Return schedules, newest first, after a place."""
+    """Return schedules, newest first, after a given position."""
     rows = Schedule.objects.filter(visible()).order_by("-created_at", "-id")
     if beyond is not None:
         at, id_ = beyond
@@ -88,7 +88,7 @@ def newest(*, limit: int, beyond: Place | None = None) -> list[Schedule]:
 
 
 def can_read_input(schedule: Schedule) -> bool:
-    """Return whether the viewer may read the input of its runs."""
+    """Return whether the viewer may read the input of the schedule's runs."""
     who = viewer()
     return who.reads_all or (who.person is not None and schedule.owner == who.person)
 
@@ -111,12 +111,12 @@ def _row_of(schedule: Schedule, last: list[FiringRow]) -> ScheduleRow:
 
 
 def _upcoming(schedule: Schedule) -> list[datetime]:
-    """Return the due or next planned time and those after it; none for an inactive schedule."""
+    """Return the due or next planned time and the ones after it; empty for a schedule that is paused or stopped."""
     if schedule.next_at is None:
         return []
     try:
         following = cron.read(schedule.cron).after(schedule.next_at, cron.zone_of(schedule.zone))
-    except (cron.InvalidCron, cron.UnknownZone):  # a damaged row hides no other
+    except (cron.InvalidCron, cron.UnknownZone):  # a damaged row must not hide the others
         return [schedule.next_at]
     return list(islice(chain([schedule.next_at], following), NEXT_SHOWN))
 

@@ -1,5 +1,6 @@
-"""Create, change, pause, resume and delete schedules, each with a record. Operators may change all schedules,
-integrators their own."""
+"""Creates, changes, pauses, resumes and deletes schedules, each with a record.
+
+Operators may change all schedules, integrators only their own."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ _RECORDED = ("name", "agent", "cron", "zone", "missed", "overlap", "tags", "budg
 
 
 class ScheduleBody(Strict):
-    """A schedule: what to start, and by which cron expression in which time zone."""
+    """A schedule: what it starts, and at which times, by a cron expression and a time zone."""
 
     name: Annotated[str, Field(min_length=1, max_length=100)] = Field(description="Name of the schedule.")
     agent: Annotated[str, Field(min_length=1, max_length=200)] = Field(
@@ -71,19 +72,20 @@ class IllegalScheduleState(DurableAgentsError):
 
 
 def can_change(owner: int | None, role: str, person: int | None) -> bool:
-    """Return whether someone in this role may change a schedule of this owner."""
+    """Return whether someone in this role may change a schedule with this owner."""
     return role == OPERATOR or (person is not None and person == owner)
 
 
 def check_may_change(schedule: Schedule, *, by: Actor) -> None:
-    """Raises Forbidden for actors who may not change it."""
+    """Check that the actor may change the schedule. Raises Forbidden."""
     if not can_change(schedule.owner, by.role, by.person):
         raise Forbidden("Only an operator, or the integrator who set it, may change a schedule.")
 
 
 @transaction.atomic
 def create(body: ScheduleBody, *, by: Actor, most: Budget | None = None) -> Schedule:
-    """Create a schedule. `most` is the caller's limit for the budget of a run.
+    """Create a schedule. `most` is the largest budget that the caller may give a run.
+
     Raises InvalidInput by field, UnknownAgent, UnknownVersion."""
     if Schedule.objects.filter(deleted_at__isnull=True).count() >= MAX_SCHEDULES:
         errors = [{"field": "name", "problem": f"there are {MAX_SCHEDULES}", "fix": "delete one first"}]
@@ -99,9 +101,11 @@ def create(body: ScheduleBody, *, by: Actor, most: Budget | None = None) -> Sche
 def change(
     schedule_id: UUID, body: ScheduleBody, *, by: Actor, most: Budget | None = None, seen: datetime | None = None
 ) -> Schedule:
-    """Replace a schedule's settings; planned times up to now are skipped. `seen` is its `updated_at` when the caller
-    read it. It then starts runs as the caller, unless agent and input stay the same and the previous owner may still
-    start runs. Raises what `create` raises, StaleSchedule, Forbidden, NotFound."""
+    """Replace a schedule's settings. Planned times up to now are skipped.
+
+    `seen` is its `updated_at` when the caller read it. The caller becomes the owner, with whose rights runs are
+    started, unless agent and input stay the same and the previous owner may still start runs. Raises what `create`
+    raises, StaleSchedule, Forbidden, NotFound."""
     schedule, before = _locked(schedule_id, by=by)
     if seen is not None and seen != schedule.updated_at:
         raise StaleSchedule(schedule)
@@ -124,7 +128,7 @@ def pause(schedule_id: UUID, *, by: Actor, justification: str) -> Schedule:
 
 @transaction.atomic
 def resume(schedule_id: UUID, *, by: Actor, justification: str) -> Schedule:
-    """Resume a schedule with its next planned time; missed ones are skipped. Raises what `pause` raises."""
+    """Resume a schedule from its next planned time; missed ones are skipped. Raises what `pause` raises."""
     why = justified("resume", justification)
     schedule, before = _locked(schedule_id, by=by)
     if not schedule.is_paused and not schedule.stopped:
@@ -137,7 +141,7 @@ def resume(schedule_id: UUID, *, by: Actor, justification: str) -> Schedule:
 
 @transaction.atomic
 def delete(schedule_id: UUID, *, by: Actor, justification: str) -> Schedule:
-    """Delete a schedule; its runs and records stay. Raises what `pause` raises."""
+    """Delete a schedule. Its runs and records are kept. Raises what `pause` raises."""
     why = justified("delete", justification)
     schedule, before = _locked(schedule_id, by=by)
     schedule.deleted_at = schedule.updated_at = database_now()
@@ -147,7 +151,7 @@ def delete(schedule_id: UUID, *, by: Actor, justification: str) -> Schedule:
 
 
 def time_errors(body: ScheduleBody) -> list[dict[str, str]]:
-    """Return the problems of the cron expression and its time zone."""
+    """Return the errors in the cron expression and the time zone."""
     errors = []
     try:
         cron.read(body.cron)
@@ -195,11 +199,13 @@ def _set(schedule: Schedule, body: ScheduleBody, *, by: Actor, most: Budget | No
 
 
 def _keeps_owner(schedule: Schedule, agent: str, input_: Any, *, by: Actor) -> bool:
-    """Return whether someone else's schedule keeps its owner: agent and input stay, and they may still start runs.
-    The person who chose agent and input counts as the starter of its runs, and can't decide in them."""
+    """Return whether a schedule that someone else changes keeps its owner.
+
+    It does if agent and input stay the same, and the owner may still start runs. The person who chose agent and input
+    counts as the starter of the runs, and so can't decide in them."""
     if schedule._state.adding or by.person == schedule.owner or starting.owner_of(schedule) is None:
         return False
-    # As text, since otherwise 1 and true would be equal.
+    # Compared as text, because 1 and true are equal in Python.
     before, after = (json.dumps(pair, sort_keys=True) for pair in ([schedule.agent, schedule.input], [agent, input_]))
     return before == after
 

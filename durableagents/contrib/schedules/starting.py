@@ -1,5 +1,7 @@
-"""Start the runs of due planned times, each at most once: start, result and next time are one transaction under the
-schedule's lock, and the result is unique per planned time."""
+"""Starts the runs of planned times that are due, each at most once.
+
+Start, result and next time are written in one transaction under the schedule's lock, and there can be only one result
+per planned time."""
 
 from __future__ import annotations
 
@@ -37,21 +39,21 @@ from runs.services.version_choice import VersionClosed, elsewhere
 log = logging.getLogger("durableagents.contrib.schedules")
 IS_DUE = "EXISTS (SELECT 1 FROM runs_schedule WHERE next_at <= statement_timestamp())"
 BATCH_SIZE = 100
-# Missed times of one schedule in a row, before others have their turn.
+# So many missed times of one schedule are handled in a row before other schedules get their turn.
 MAX_STARTS_IN_A_ROW = 20
 RETRY_SECONDS = 30.0
-# Later than this, a planned time was missed.
+# A planned time counts as missed after this delay.
 GRACE = timedelta(minutes=5)
-# Older or more missed times are not caught up with.
+# Missed times that are older, or exceed this number, are not caught up on.
 MAX_AGE, MAX_MISSED = timedelta(days=31), 100
 _STARTERS = (INTEGRATOR, OPERATOR)
 _CONFLICT_RULES = {"skip": "refuse", "queue": "queue", "replace": "replace"}
-# Schedules that raised an error in this process, until when they are passed over.
+# Schedules that raised an error in this process, with the time until which they are skipped.
 _failed: dict[UUID, float] = {}
 
 
 def start_all_due() -> None:
-    """Start what is due, as a periodic job of workers. Several may do it at once."""
+    """Start all runs that are due (a periodic job of workers). Several workers may do so at the same time."""
     now = time.monotonic()
     for schedule_id in [failed for failed, until in _failed.items() if until <= now]:
         del _failed[schedule_id]
@@ -61,7 +63,9 @@ def start_all_due() -> None:
 
 
 def start_all_due_of(schedule_id: UUID) -> int:
-    """Start what is due of one schedule; return how many planned times were handled. A failed one stays due."""
+    """Start the due runs of one schedule; return the number of handled planned times.
+
+    If one fails, it stays due."""
     try:
         for n in range(MAX_STARTS_IN_A_ROW):
             if not start_next_due(schedule_id):
@@ -78,7 +82,10 @@ def start_all_due_of(schedule_id: UUID) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """The planned time to start for; the last missed one and how many; the next one, which is after the missed ones."""
+    """The planned times that are due.
+
+    `start_for` is the one to start a run for. `missed_at` is the last of the `missed` ones, and `next_at` follows
+    them."""
 
     start_for: datetime | None
     missed_at: datetime | None
@@ -87,11 +94,13 @@ class Due:
 
 
 def find_due(cron: Cron, zone: ZoneInfo, next_at: datetime, now: datetime, rule: str) -> Due:
-    """Return what is due at `now`, with `next_at` the first unhandled time, by `rule`: skip, once or all."""
+    """Return what is due at `now`, by the `rule` for missed times (skip, once or all).
+
+    `next_at` is the first planned time that is not handled yet."""
     first = next_at
     too_old = 0
     if first < now - MAX_AGE:
-        first, too_old = next(cron.after(now - MAX_AGE, zone)), 1  # perhaps more, uncounted
+        first, too_old = next(cron.after(now - MAX_AGE, zone)), 1  # there may be more, which are not counted
     late: deque[datetime] = deque(maxlen=MAX_MISSED)
     in_time: list[datetime] = []
     n_late = 0
@@ -119,8 +128,10 @@ def _apply_rule(late: deque[datetime], in_time: list[datetime], rule: str) -> li
 
 @transaction.atomic
 def start_next_due(schedule_id: UUID) -> bool:
-    """Handle the first due planned time of a schedule. Raises KeyBusy, and what the database raises.
-    Returns False if none is due, another process holds it, or no version of its agent is here."""
+    """Handle the first due planned time of a schedule; return whether one was handled.
+
+    None is handled if none is due, another process holds the schedule, or no version of its agent is installed here.
+    Raises KeyBusy, and errors of the database."""
     rows = Schedule.objects.select_for_update(skip_locked=True).filter(pk=schedule_id, next_at__isnull=False)
     schedule, now = rows.first(), database_now()
     if schedule is None or schedule.next_at is None or schedule.next_at > now:
@@ -142,14 +153,14 @@ def start_next_due(schedule_id: UUID) -> bool:
         except (UnknownVersion, VersionChanged) as other:
             return _leave_due(schedule, other.detail)
     columns = ("next_at", "trouble", "updated_at", "stopped")
-    # Locked and checked above, so this needs none of what `save` does for the row's code.
+    # The row was locked and checked above, so `save` and its check of the code are not needed.
     Schedule.objects.filter(pk=schedule.pk).update(**{name: getattr(schedule, name) for name in columns})
     seal(PROTECTED, schedule.pk)
     return True
 
 
 def _start(schedule: Schedule, planned_at: datetime, *, now: datetime) -> None:
-    """Start the run of a planned time as the schedule's owner, and record the result."""
+    """Start the run of a planned time with the owner's rights, and record the result."""
     by = owner_of(schedule)
     if by is None:
         _stop(schedule, "The account that set it may no longer start runs.", now=now)
@@ -161,9 +172,10 @@ def _start(schedule: Schedule, planned_at: datetime, *, now: datetime) -> None:
     except KeyTaken as taken:
         run = UUID(taken.extra["run"])
         _record(schedule, planned_at, Firing.Outcome.SKIPPED, now=now, run=run, why="The previous run has not ended.")
-    except (KeyBusy, UnknownVersion, VersionChanged):  # another process may have what this one lacks
+    except (KeyBusy, UnknownVersion, VersionChanged):  # another process may have the version, or succeed later
         raise
-    except (VersionClosed, ChangedOutside) as closed:  # not the schedule's fault: the next planned time tries again
+    except (VersionClosed, ChangedOutside) as closed:
+        # The schedule isn't at fault, so the next planned time tries again.
         _record(schedule, planned_at, Firing.Outcome.REFUSED, now=now, why=closed.detail)
     except (DurableAgentsError, ValidationError) as refused:
         why = refused.detail if isinstance(refused, DurableAgentsError) else "Its budget can't be read."
@@ -192,7 +204,7 @@ def _budget(stored: object) -> Budget | None:
 
 
 def owner_of(schedule: Schedule) -> Actor | None:
-    """Return the owner under a role that may start runs today; None if they have none or are not active."""
+    """Return the owner in a role that may start runs now; None if they have no such role or are not active."""
     person = get_user_model().objects.filter(pk=schedule.owner).first()
     held = roles(person)
     role = next((role for role in _STARTERS if role in held), None)
@@ -202,7 +214,7 @@ def owner_of(schedule: Schedule) -> Actor | None:
 
 
 def _stop(schedule: Schedule, why: str, *, now: datetime) -> None:
-    """Stop a schedule until someone resumes it; the caller saves it."""
+    """Stop a schedule until a person resumes it. The caller saves it."""
     schedule.next_at, schedule.stopped, schedule.updated_at = None, why[:2000], now
     log.warning("schedule %s (%s): stopped: %s", schedule.id, schedule.name, why)
 
@@ -223,7 +235,7 @@ def _record(
 
 
 def _leave_due(schedule: Schedule, why: str) -> bool:
-    """Note why its run wasn't started here, and leave it due: another process may start it. Returns False."""
+    """Note why its run wasn't started here, and keep it due, because another process may start it. Returns False."""
     if schedule.trouble != why:
         log.warning("schedule %s (%s): due, but not started here: %s", schedule.id, schedule.name, why)
         schedule.trouble = why

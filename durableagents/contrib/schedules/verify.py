@@ -1,4 +1,4 @@
-"""Verification of runs that a schedule started: the result of the planned time must name the run."""
+"""Verifies runs that a schedule started: the result of the planned time must name the run."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class ScheduledStarts:
         self._plan = e.StartPlanned()
 
     def see(self, line: EventLine) -> None:
-        """Keep the plan, which is among the first events of a run."""
+        """Remember the planned time, which is in one of the first events of a run."""
         if isinstance(line.event, e.StartPlanned) and line.seq <= 3:
             self._plan = line.event
 
     def problems(self) -> Iterator[str]:
-        """Yield a problem if no result names this run."""
+        """Yield a problem if no result of the schedule names this run."""
         plan = self._plan
         if not plan.schedule:
             return

@@ -77,7 +77,10 @@ class SchedulesPage(Page):
         changing: Schedule | None = None,
         mark: UUID | None = None,
     ) -> HttpResponse:
-        """Render the page, with a refusal at its schedule; the form is for `changing`, with the given `mark`."""
+        """Render the page, with an error at the schedule that it is about.
+
+        The form is for changing the schedule `changing`, if given. `mark` identifies the form, so that it has an effect
+        only once."""
         beyond = opened(request.GET.get("beyond", ""))
         found = newest(limit=PAGE_SIZE + 1, beyond=beyond)
         page_rows = found[:PAGE_SIZE]
@@ -90,7 +93,7 @@ class SchedulesPage(Page):
             caps.mark(refused.error)
         agents = [agent.graph_id for agent in registry.agents()]
         if typed.get("agent") and typed["agent"] not in agents:
-            agents.append(typed["agent"])  # a bare name, or a version that this process lacks
+            agents.append(typed["agent"])  # an agent's name without version, or a version that this process lacks
         context: dict[str, Any] = {
             "listed": [
                 _terms(row) | {"may": bool(role) and services.can_change(schedule.owner, role, person)}
@@ -113,7 +116,7 @@ class SchedulesPage(Page):
 
 
 class NewSchedule(SchedulesPage):
-    """Creating a schedule; the same form sent twice creates one."""
+    """Create a schedule. If the same form is sent twice, one schedule is created."""
 
     allowed: ClassVar[frozenset[str]] = _SETTERS
     http_method_names = ["post"]
@@ -145,14 +148,14 @@ class NewSchedule(SchedulesPage):
 
 
 class ScheduleChanges(NewSchedule):
-    """Replacing a schedule's settings, as they were seen."""
+    """Replace a schedule's settings, unless they were changed since they were read."""
 
     def post(self, request: HttpRequest, schedule_id: UUID) -> HttpResponse:  # type: ignore[override]
         return self._set(request, find(schedule_id))
 
 
 class ScheduleAct(Act, SchedulesPage):
-    """An act on a schedule; the service decides who may."""
+    """Base of acts on a schedule. The service checks who may."""
 
     allowed: ClassVar[frozenset[str]] = _SETTERS
     page = "schedules"
@@ -162,12 +165,12 @@ class ScheduleAct(Act, SchedulesPage):
         return self.acting(self.request, prefer=(OPERATOR, INTEGRATOR))
 
     def tell(self, request: HttpRequest, schedule_id: UUID, refused: Refused | None = None) -> HttpResponse:
-        """Show the list, with the refused form at its schedule."""
+        """Show the list, with the errors of a refused form at its schedule."""
         return self.render(request, refused, schedule_id)
 
 
 def _terms(row: ScheduleRow) -> dict[str, Any]:
-    """Return a row with its rules in words; unknown words stay as they are."""
+    """Return a row with its rules in plain words; unknown values stay unchanged."""
     return {
         "row": row,
         "missed": MISSED.get(row.missed, row.missed),
@@ -178,7 +181,7 @@ def _terms(row: ScheduleRow) -> dict[str, Any]:
 
 
 def _filled(schedule: Schedule) -> dict[str, str]:
-    """Return the form's values for changing a schedule, with the time of the version that is shown."""
+    """Return the form's values for changing a schedule, including `updated_at` of the version shown."""
     texts = {name: str(getattr(schedule, name)) for name in _TEXTS}
     caps = schedule.budget if isinstance(schedule.budget, dict) else {}
     typed = {f"budget.{name}": budgets.in_field(name, cap) for name, cap in caps.items() if name in budgets.AT_START}
@@ -192,8 +195,9 @@ def _filled(schedule: Schedule) -> dict[str, str]:
 
 
 def _read(form: Sent, before: Schedule | None = None) -> ScheduleBody:
-    """Return the schedule in the form, as the API takes it. Raises InvalidInput, TooLarge.
-    Caps of `before` stay if the form has no field for them or shows them unchanged."""
+    """Parse the form into the body of the API. Raises InvalidInput, TooLarge.
+
+    Caps of `before` are kept if the form has no field for them or shows them unchanged."""
     form.check(_FIELDS)
     texts = form.texts
     if problems := unstorable(texts):
@@ -224,7 +228,7 @@ def _caps(texts: Mapping[str, str], before: Schedule | None) -> dict[str, Any]:
 
 
 def _read_json(text: str) -> tuple[Any, list[dict[str, str]]]:
-    """Return the typed input, and its problem if it can't be read."""
+    """Return the input parsed as JSON, and an error if it can't be parsed."""
     try:
         return strict_json.loads(text.encode("utf-8", "replace")), []
     except strict_json.MalformedJSON as error:

@@ -1,4 +1,4 @@
-"""Content of a run that hooks withheld: the list, and its address below /api/v1."""
+"""Lists content of a run that hooks withheld, and defines the URL of the list below /api/v1."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from runs.services import lifecycle
 
 
 class WithheldRow(Shape):
-    """One verdict of a hook: source and receiver of the withheld content, never the content itself."""
+    """One verdict of a hook: source and receiver of the withheld content, but not the content."""
 
     seq: Seq
     at: datetime = Field(description="Time of the verdict.")

@@ -12,7 +12,9 @@ class ScreeningConfig(AppConfig):
     api_urls = "durableagents.contrib.screening.api"
 
     def ready(self) -> None:
-        """Install this app's feature. Raises ImproperlyConfigured, in one line, for a hook that can't be used."""
+        """Install this app's feature.
+
+        Raises ImproperlyConfigured, with a text of one line, for a hook that can't be used."""
         from durableagents.contrib.screening.hooks import screens
         from runs.features import Feature, install
 

@@ -1,4 +1,4 @@
-"""Hooks named by DURABLEAGENTS_SCREENS, for every agent of the installation."""
+"""The hooks that DURABLEAGENTS_SCREENS names, which apply to every agent of the installation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runs.engine.errors import DefinitionError
 
 
 def screens() -> tuple[Screen, ...]:
-    """Return these hooks, in order. Raises ImproperlyConfigured for one that is missing or invalid."""
+    """Return the hooks in order. Raises ImproperlyConfigured if one is missing or invalid."""
     return _load(tuple(settings.DURABLEAGENTS.screens))
 
 

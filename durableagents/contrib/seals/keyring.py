@@ -1,7 +1,7 @@
-"""The private key in the data folder, and the record of its public keys and rotations."""
+"""The private key in the data folder, and the record of public keys and rotations."""
 
-# Only the file can sign. The database holds public keys, each signed by the one before it, so nobody who has the
-# database alone can make a seal or appoint another key.
+# Seals can only be signed with the file. In the database, each public key is signed with the key before it, so someone
+# who only has the database can neither make a seal nor add a key.
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from ledger.append import justified
 from ledger.clock import database_now
 
 SIZE = 32
-# Held to the end of a transaction that adds a seal or a key: of two processes, one waits or passes.
+# Held until the end of a transaction that adds a seal or a key, so that a second process waits or does nothing.
 LOCK = "hashtextextended('seals', 95)"
 _FIX = "restore the seal.key from the backups, or copy it from another host of this installation"
 
 
 class SealKeyProblem(Exception):
-    """The key can't be used. The message says what is wrong, where, and what to do."""
+    """The key can't be used. The message says what is wrong with which file, and what to do."""
 
 
 def key_path() -> Path:
@@ -36,12 +36,12 @@ def key_path() -> Path:
 
 
 def next_key_path() -> Path:
-    """Return where a rotation keeps the new key until it is recorded."""
+    """Return the path of the new key during a rotation, until it is recorded."""
     return key_path().with_name("seal.key.next")
 
 
 def read_key(path: Path) -> Ed25519PrivateKey:
-    """Read a private key: 32 bytes, base64url. Raises SealKeyProblem."""
+    """Read a private key (32 bytes, base64url). Raises SealKeyProblem."""
     try:
         text = path.read_text(encoding="ascii").strip()
         seed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
@@ -57,8 +57,10 @@ def read_key(path: Path) -> Ed25519PrivateKey:
 
 
 def signing_key() -> tuple[SealKey, Ed25519PrivateKey]:
-    """Return the key in use and its private part; call it with `LOCK` held. Makes the first key of an installation
-    that has no seal. Raises SealKeyProblem, and never replaces a key that is missing or wrong."""
+    """Return the key in use and its private part. The caller must hold `LOCK`.
+
+    If the installation has no seals yet, the first key is created. A key that is missing or wrong is never replaced.
+    Raises SealKeyProblem."""
     newest = SealKey.objects.order_by("-number").first()
     if newest is None:
         if Seal.objects.exists():
@@ -67,7 +69,7 @@ def signing_key() -> tuple[SealKey, Ed25519PrivateKey]:
     path, recorded = key_path(), bytes(newest.public_key)
     upcoming = next_key_path()
     if upcoming.exists() and public_bytes(read_key(upcoming)) == recorded:
-        os.replace(upcoming, path)  # the process that rotated ended after its commit
+        os.replace(upcoming, path)  # a rotation was interrupted after its commit
     private = read_key(path)
     if public_bytes(private) != recorded:
         raise SealKeyProblem(
@@ -103,27 +105,29 @@ def _recorded(
 
 
 def rotate(reason: str, by: str) -> SealKey:
-    """Replace the key: the old one signs a record that names the new one. Raises SealKeyProblem,
-    JustificationRequired."""
+    """Replace the key.
+
+    The old key signs a record that names the new one. Raises SealKeyProblem, JustificationRequired."""
     reason = justified("Rotating the seals' key", reason)
     upcoming = next_key_path()
     with transaction.atomic():
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
         old, private = signing_key()
-        upcoming.unlink(missing_ok=True)  # of a rotation that was not committed
+        upcoming.unlink(missing_ok=True)  # left over from a rotation that was not committed
         kept_secret(upcoming, size=SIZE)
         new = read_key(upcoming)
         key = _recorded(old.number + 1, database_now(), bytes(old.public_key), private, new, reason, by)
-    # After the commit: if this process ends here, `signing_key` does it.
+    # Done after the commit. If this process ends before it, `signing_key` does it.
     replace_private(key_path(), upcoming.read_text())
     upcoming.unlink(missing_ok=True)
     return key
 
 
 def sign(message: bytes) -> tuple[SealKey, bytes]:
-    """Return the key in use and its signature of a message, which must not begin as one of a seal or a key does. Raises
-    SealKeyProblem."""
+    """Return the key in use and its signature of a message. Raises SealKeyProblem.
+
+    The message must not begin like that of a seal or a key."""
     with transaction.atomic():
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
@@ -132,7 +136,7 @@ def sign(message: bytes) -> tuple[SealKey, bytes]:
 
 
 def key_problems(keys: list[SealKey]) -> list[str]:
-    """Return the problems of the recorded keys, in their order, and of the private key compared with them."""
+    """Return the problems of the recorded keys, in their order, and those of the private key."""
     problems, before = [], b""
     for place, key in enumerate(keys, 1):
         if key.number != place:

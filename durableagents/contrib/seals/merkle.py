@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 
-# Leaves and inner nodes are hashed in separate domains, so that a node can't be passed off as a leaf.
+# Leaves and inner nodes have different prefixes before they are hashed, so that a node can't be presented as a leaf.
 LEAF, NODE = b"\x00", b"\x01"
 
 
 def merkle_root(leaves: Iterable[bytes]) -> bytes:
-    """Return the tree hash of these leaves in their order; of no leaves, the hash of nothing."""
+    """Return the tree hash of these leaves, in this order. Without leaves, it is the hash of the empty string."""
     # Complete subtrees from the left, with their sizes. Two of equal size are merged into one.
     subtrees: list[tuple[int, bytes]] = []
     for leaf in leaves:
@@ -28,11 +28,13 @@ def merkle_root(leaves: Iterable[bytes]) -> bytes:
 
 
 def inclusion_path(leaves: Sequence[bytes], index: int) -> list[bytes]:
-    """Return the proof that the leaf at `index` is in the tree of these leaves: from the bottom, the roots of the
-    subtrees that are joined with its own (RFC 6962, section 2.1.1)."""
+    """Return the proof that the leaf at `index` is in the tree of these leaves (RFC 6962, section 2.1.1).
+
+    It has, from the bottom up, the roots of the subtrees with which the leaf's own subtree is joined."""
     if len(leaves) <= 1:
         return []
-    half = 1 << (len(leaves) - 1).bit_length() - 1  # the largest power of two below the number of leaves
+    # The left subtree has as many leaves as the largest power of two below their number.
+    half = 1 << (len(leaves) - 1).bit_length() - 1
     left, right = leaves[:half], leaves[half:]
     if index < half:
         return [*inclusion_path(left, index), merkle_root(right)]

@@ -13,7 +13,7 @@ from ledger.clock import database_now
 
 
 def read_metrics() -> Iterator[Metric]:
-    """Yield the ages of the last seal and of what the witnesses lack. Raises DatabaseError."""
+    """Yield the age of the last seal, and of the oldest seal that each witness lacks. Raises DatabaseError."""
     now = database_now()
     last = Seal.objects.order_by("-number").values_list("at", flat=True).first()
     age = GaugeMetricFamily(

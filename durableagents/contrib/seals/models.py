@@ -1,4 +1,4 @@
-"""Seals, what they cover, their keys, and the log of their deliveries. All but `Witness` are append-only."""
+"""Seals, the heads that they cover, their keys, and the log of deliveries. All but `Witness` are append-only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ledger.models import append_only
 
 
 class SealKey(models.Model):
-    """A public key. The key before it signed it; the first one signed itself."""
+    """A public key. It is signed with the key before it; the first key is signed with itself."""
 
     number = models.BigIntegerField(primary_key=True)
     public_key = models.BinaryField(max_length=32)
@@ -24,7 +24,7 @@ class SealKey(models.Model):
 
 
 class Seal(models.Model):
-    """One signature over the heads that moved since the seal before. See records.py for the signed bytes."""
+    """A signature over all heads that moved since the seal before it. See records.py for the signed bytes."""
 
     number = models.BigIntegerField(primary_key=True)
     at = models.DateTimeField()
@@ -33,7 +33,8 @@ class Seal(models.Model):
     root = models.BinaryField(max_length=32)
     count = models.BigIntegerField()
     signature = models.BinaryField(max_length=64)
-    # Where the next search begins (sealing.py). Not signed: a wrong value only delays a head until the walk finds it.
+    # Where the next search for moved heads begins (sealing.py). It is not signed: with a wrong value, a head is only
+    # found later, by the walk over all heads.
     oldest_open_xid = models.BigIntegerField(help_text="No older transaction was in progress when heads were read.")
     next_xid = models.BigIntegerField(help_text="Transactions from here on began later.")
 
@@ -55,13 +56,13 @@ class Seal(models.Model):
 
 
 class SealedHead(models.Model):
-    """A leaf of a seal: the last event of a run at that time. The key finds a run's last sealed event."""
+    """A leaf of a seal: the last event of a run at that time. A run's last sealed event is found by the primary key."""
 
     pk = models.CompositePrimaryKey("run_id", "seq")
     run_id = models.UUIDField()
     seq = models.BigIntegerField()
     hash = models.BinaryField(max_length=32)
-    # No foreign key: verification reports a leaf whose seal was deleted.
+    # No foreign key, so that verification can report a leaf whose seal was deleted.
     seal = models.BigIntegerField()
 
     class Meta:
@@ -74,7 +75,7 @@ class SealedHead(models.Model):
 
 
 class Witness(models.Model):
-    """Time of the next attempt to reach a witness. The only rows here that change."""
+    """When a witness is tried next. These are the only rows of this app that change."""
 
     name = models.TextField(primary_key=True)
     since = models.DateTimeField(db_default=Now())
@@ -83,7 +84,7 @@ class Witness(models.Model):
 
 
 class Delivery(models.Model):
-    """One try to hand seals to a witness."""
+    """One attempt to deliver seals to a witness."""
 
     class Outcome(models.TextChoices):
         TAKEN = "taken"

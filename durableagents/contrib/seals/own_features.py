@@ -1,4 +1,4 @@
-"""The feature of this app: one job seals, one for each witness delivers."""
+"""The feature of this app: one job makes seals, and one job for each witness delivers them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SEAL = "seals: sealing"
 
 
 def feature() -> Feature:
-    """Return the feature, with the witnesses of the settings."""
+    """Return the feature, with the witnesses in the settings."""
     deliveries = tuple(
         Duty(f"seals: witness {n}", witnesses.is_due(witness), partial(witnesses.deliver, witness))
         for n, witness in enumerate(settings.DURABLEAGENTS.seal_witnesses, 1)

@@ -1,4 +1,4 @@
-"""Seals and rotations of their key as signed bytes and as JSON lines. Pure: no Django, no I/O."""
+"""Seals and key rotations as signed bytes and as JSON lines. Pure: no Django, no I/O."""
 
 #  leaf    = run id (16 bytes) ‖ seq ‖ hash of that event (32 bytes), ordered by run id
 #  message = "durableagents seal 1" ‖ number ‖ time ‖ key ‖ hash of the seal before ‖ Merkle root ‖ number of leaves
@@ -33,7 +33,7 @@ _MAX_NUMBER = 2**63 - 1
 
 
 class Leaf(NamedTuple):
-    """A sealed head: the hash of a run's event `seq`."""
+    """A sealed head: the hash of event `seq` of a run."""
 
     run_id: UUID
     seq: int
@@ -73,7 +73,7 @@ class SealRecord:
 
 
 def rotation_message(number: int, at: datetime, old_key: bytes, new_key: bytes, reason: str, by: str) -> bytes:
-    """Return what the old key signs to name the new one; the first key signs itself, with no old one."""
+    """Return the message with which the old key names the new one. The first key signs itself, without an old key."""
     texts = sha256(reason.encode()).digest() + sha256(by.encode()).digest()
     return _ROTATION + _NUMBER.pack(number) + _NUMBER.pack(microseconds(at)) + (old_key or NO_SEAL) + new_key + texts
 
@@ -83,7 +83,7 @@ def public_bytes(key: Ed25519PrivateKey) -> bytes:
 
 
 def is_signature(public_key: bytes, signature: bytes, message: bytes) -> bool:
-    """Return whether the key signed the message. False for a malformed key too."""
+    """Return whether the key signed the message. Returns False for a malformed key too."""
     try:
         Ed25519PublicKey.from_public_bytes(public_key).verify(signature, message)
     except (InvalidSignature, ValueError):
@@ -96,14 +96,14 @@ def is_signature(public_key: bytes, signature: bytes, message: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SealLine:
-    """A seal as a witness keeps it: with its leaves and the public key that signed it."""
+    """A seal in the form that witnesses store: with its leaves and the public key that signed it."""
 
     seal: SealRecord
     public_key: bytes
     leaves: tuple[Leaf, ...]
 
     def to_json(self) -> str:
-        """Return the line, without the line break."""
+        """Return the JSON line without a line break."""
         seal = self.seal
         return json.dumps(
             {
@@ -123,7 +123,7 @@ class SealLine:
 
     @classmethod
     def from_json(cls, line: str | bytes) -> SealLine:
-        """Read a line. Raises ValueError that says what is wrong with it."""
+        """Parse a line. Raises ValueError with a text that says what is wrong."""
         try:
             values = json.loads(line)
         except (ValueError, RecursionError):

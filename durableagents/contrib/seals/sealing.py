@@ -1,4 +1,4 @@
-"""Find the heads that moved since the last seal, and seal them."""
+"""Finds the heads that moved since the last seal, and seals them."""
 
 # How moved heads are found, without a scan of all runs and without work on the path that appends:
 #
@@ -36,13 +36,14 @@ from ledger.models import Event
 
 log = logging.getLogger("durableagents.contrib.seals")
 INTERVAL_SECONDS = 5
-# A witness gets a seal in one piece: about a megabyte.
+# A seal is delivered to a witness in one piece, of about a megabyte.
 MAX_LEAVES = 10_000
 WALKED_HEADS = 300
-# Between reading the clock and the first row of a transaction.
+# The longest time between reading the clock and the first row of a transaction.
 _MARGIN = timedelta(seconds=1)
 _COMPLAINT_SECONDS = 60.0
-# Due unless there is a seal of the last seconds. A seal from a clock that was ahead doesn't count.
+# Due unless a seal was made in the last seconds. A seal with a time in the future, from a clock that was ahead, is
+# ignored.
 IS_DUE = (
     "NOT EXISTS (SELECT 1 FROM (SELECT at FROM seals_seal ORDER BY number DESC LIMIT 1) last "
     f"WHERE at BETWEEN statement_timestamp() - interval '{INTERVAL_SECONDS} s' AND statement_timestamp())"
@@ -54,7 +55,7 @@ _MOVED = """
     ) sealed ON true
     WHERE h.seq > coalesce(sealed.seq, 0)
     ORDER BY h.run_id"""
-# MATERIALIZED: the events of the last seconds are read first, by their index, and each run is then looked up.
+# MATERIALIZED makes the planner read the events of the last seconds first, by their index, and then look up each run.
 SINCE = (
     """WITH recent AS MATERIALIZED (SELECT DISTINCT run_id FROM ledger_event WHERE at >= %(since)s)"""
     + _MOVED.format(heads="(SELECT l.* FROM recent JOIN ledger_head l USING (run_id))")
@@ -68,12 +69,12 @@ _OPEN = """
 
 
 class SealsDamaged(Exception):
-    """The last seal was not made by this installation: nothing may be built on it."""
+    """The last seal was not made by this installation, so no further seals may follow it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Moment at which heads were read, with the transactions that were open then."""
+    """The moment at which heads were read, and the transactions that were open then."""
 
     at: datetime
     oldest_open_xid: int
@@ -81,7 +82,10 @@ class Moment:
 
     @classmethod
     def now(cls) -> Moment:
-        """Read the clock first: whatever is not visible to later statements was written after `at`, or was open."""
+        """Return the current moment.
+
+        The clock is read first, so that rows invisible to later statements were written after `at` or by an open
+        transaction."""
         with connection.cursor() as cursor:
             cursor.execute("SELECT clock_timestamp()")
             (at,) = cursor.fetchone()
@@ -89,14 +93,15 @@ class Moment:
             return cls(at, *cursor.fetchone())
 
 
-# How far this process has walked through the heads; each begins somewhere else.
+# The position of this process in its walk over the heads. Each process begins at a random position.
 _walked_to = uuid4()
 _due_at = _complain_at = 0.0
 
 
 def seal_when_due() -> int:
-    """Seal all that moved, at most once in `INTERVAL_SECONDS` in this process; return the number of seals. A problem
-    with the key is logged once a minute, and nothing is sealed meanwhile."""
+    """Seal all moved heads, at most once in `INTERVAL_SECONDS` in this process; return the number of seals.
+
+    A problem with the key is logged once a minute, and nothing is sealed until it is solved."""
     global _due_at, _complain_at
     now = time.monotonic()
     if now < _due_at:
@@ -113,8 +118,9 @@ def seal_when_due() -> int:
 
 @transaction.atomic
 def seal_all() -> int:
-    """Seal all heads that moved; return the number of seals. 0 if nothing moved, or if another process is sealing.
-    Raises SealKeyProblem, SealsDamaged."""
+    """Seal all moved heads; return the number of seals.
+
+    It is 0 if no head moved, or if another process is sealing. Raises SealKeyProblem, SealsDamaged."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT pg_try_advisory_xact_lock({LOCK})")
         if cursor.fetchone() == (False,):
@@ -141,7 +147,7 @@ def seal_all() -> int:
 
 
 def _checked(last: Seal) -> SealRecord:
-    """Return the last seal. Raises SealsDamaged unless it was signed with a key on record."""
+    """Return the last seal. Raises SealsDamaged if no recorded key signed it."""
     key = SealKey.objects.filter(number=last.key).first()
     if key is None or not last.record.is_signed_by(bytes(key.public_key)):
         raise SealsDamaged(
@@ -174,7 +180,7 @@ def _store(record: SealRecord, leaves: Sequence[Leaf], moment: Moment) -> None:
 
 
 def find_moved(moment: Moment, last: Seal | None) -> Iterator[Leaf]:
-    """Yield the heads that moved since they were last sealed, ordered by run."""
+    """Yield the heads that moved since they were last sealed, sorted by run."""
     global _walked_to
     since = search_start(moment, last)
     if since is None:
@@ -183,18 +189,18 @@ def find_moved(moment: Moment, last: Seal | None) -> Iterator[Leaf]:
     walked, _walked_to = _walked_to, _next_stop(_walked_to)
     heads = merge(_read(SINCE, since=since), _read(_WALK, after=walked, walked=WALKED_HEADS))
     for _, same in groupby(heads, key=attrgetter("run_id")):
-        yield max(same)  # the second statement may see later events
+        yield max(same)  # the second statement may read later events of the same run
 
 
 def has_moved(moment: Moment, last: Seal | None, *, older_than: datetime) -> bool:
-    """Return whether a head that isn't sealed got its last event before a time."""
+    """Return whether a head that isn't sealed got its last event before `older_than`."""
     moved = _read(_ALL) if (since := search_start(moment, last)) is None else _read(SINCE, since=since)
     events = Event.objects.filter(at__lt=older_than)
     return any(events.filter(run_id=leaf.run_id, seq=leaf.seq).exists() for leaf in moved)
 
 
 def search_start(moment: Moment, last: Seal | None) -> datetime | None:
-    """Return a time before which no head moved unnoticed; None to look at all heads."""
+    """Return a time before which all moved heads are known to be sealed; None if all heads have to be searched."""
     if last is None or moment.at < last.at:
         return None
     began = Seal.objects.filter(next_xid__lte=last.oldest_open_xid).order_by("-number")
@@ -214,9 +220,9 @@ def _next_stop(after: UUID) -> UUID:
 
 def _read(statement: str, **parameters: Any) -> Iterator[Leaf]:
     with connection.cursor() as settings:
-        # The planner's statistics lag behind the newest events, which are the ones asked for.
+        # The planner's statistics lag behind the newest events, which are the ones that are read.
         settings.execute("SET LOCAL enable_seqscan = off")
-        with connection.chunked_cursor() as cursor:  # of a million runs, the first time
+        with connection.chunked_cursor() as cursor:  # the first time, this may read a million runs
             cursor.execute(statement, parameters)
             settings.execute("SET LOCAL enable_seqscan = on")
             for run_id, seq, chain in cursor:

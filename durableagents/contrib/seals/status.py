@@ -15,7 +15,7 @@ from durableagents.contrib.seals.witnesses import WitnessStatus, status_of
 
 
 def lines() -> Iterator[str]:
-    """Yield a line each about the key, the last seal and every witness."""
+    """Yield a line about the key, one about the last seal, and one about each witness."""
     key = SealKey.objects.order_by("-number").first()
     if key is not None:
         yield f"key {key.number}: {bytes(key.public_key).hex()}, since {key.made_at:%Y-%m-%d %H:%M} UTC"
@@ -28,7 +28,7 @@ def lines() -> Iterator[str]:
 
 
 def problems() -> list[str]:
-    """Return what an operator must look after."""
+    """Return the problems that an operator must solve."""
     found = key_problems(list(SealKey.objects.order_by("number")))
     if not settings.DURABLEAGENTS.seal_witnesses:
         found.append(
@@ -47,7 +47,7 @@ def _witnesses() -> list[WitnessStatus]:
 
 @transaction.atomic
 def _late() -> str:
-    """Return the problem that heads moved and nothing seals them."""
+    """Return the problem that heads moved and were not sealed; empty if there is none."""
     last, moment = Seal.objects.order_by("-number").first(), Moment.now()
     minutes = settings.DURABLEAGENTS.seal_stale_minutes
     if last is not None and moment.at - last.at < timedelta(minutes=minutes):

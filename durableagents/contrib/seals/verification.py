@@ -1,6 +1,6 @@
-"""Verify the seals, and every sealed head against the journal; with a witness's copy, the seals against that copy.
+"""Verifies the seals, and compares every sealed head with the journal and, if given, the seals with a witness's copy.
 
-The chain below a sealed head is checked by `ledger.verification.runs`, which `manage.py seals verify` also runs."""
+`ledger.verification.runs` checks the chain of events below a sealed head. `manage.py seals verify` runs both."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ from durableagents.seal_witness import SealWitness
 from ledger.verification.archives import ArchiveDamaged, ArchivedRun, archived
 from ledger.verification.registers import Listed
 
-# Seals of a witness that are compared together. Each may have 10,000 heads.
+# Seals of a witness that are compared at a time. Each may have 10,000 heads.
 _BATCH = 20
-# A line longer than any seal is not read into memory.
+# A line that is longer than any seal is not read into memory.
 _MAX_LINE = 16 * 1024 * 1024
-# Sealed heads that the journal doesn't bear out, by run. The head may be ahead, never behind.
+# Selects sealed heads that the journal contradicts, by run. A run's head may be ahead of the sealed one, but never
+# behind.
 _WRONG = """
     SELECT s.run_id, s.seq, s.seal, h.run_id IS NULL, h.seq, e.hash IS NULL, s.hash
     FROM {sealed} s
@@ -48,7 +49,7 @@ _WITHOUT_SEAL = """
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One problem; `run_id` and `seq` name the run and event that it is about, if it is about one."""
+    """One problem. `run_id` and `seq` name the run and event concerned, if there is one."""
 
     text: str
     run_id: UUID | None = None
@@ -68,7 +69,7 @@ def every_seal() -> Listed | None:
 
 
 def every_seal_witness() -> Listed | None:
-    """Check that no witness is stale (record check of `ledger verify --all`); None without witnesses."""
+    """Check that no witness lags behind (record check of `ledger verify --all`); None if there are no witnesses."""
     states = [status_of(witness) for witness in settings.DURABLEAGENTS.seal_witnesses]
     if not states:
         return None
@@ -124,7 +125,7 @@ def _check_leaves_without_seal() -> Iterator[Finding]:
 
 
 def _check_heads(statement: str, parameters: Sequence[Any], where: str) -> Iterator[Finding]:
-    """Report, of each run, the first sealed event that the journal doesn't bear out."""
+    """Report the first sealed event of each run that the journal contradicts."""
     with connection.cursor() as cursor:
         cursor.execute(statement, parameters)
         rows = cursor.fetchall()
@@ -147,7 +148,9 @@ def _check_heads(statement: str, parameters: Sequence[Any], where: str) -> Itera
 
 
 def _check_archived(run_id: UUID, rows: Sequence[Any], found: ArchivedRun, where: str) -> Iterator[Finding]:
-    """Compare an archived run's sealed events with its archive; the last one with the register is enough."""
+    """Compare an archived run's sealed events with its archive.
+
+    If only the last event is sealed, the register is enough."""
     if all((seq, bytes(sealed)) == (found.seq, found.chain) for _, seq, *_, sealed in rows):
         return
     try:
@@ -167,7 +170,7 @@ def _check_archived(run_id: UUID, rows: Sequence[Any], found: ArchivedRun, where
 
 
 class WitnessUnreadable(Exception):
-    """A witness's file can't be read. The message names it and says why."""
+    """A witness's file can't be read. The message names the file and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +184,7 @@ class _SealLine:
 
 
 def check_witness(path: Path | SealWitness) -> Iterator[Finding]:
-    """Check the database against a witness's copy (a file, or a storage), and the copy itself. Raises
-    WitnessUnreadable."""
+    """Check a witness's copy (a file or a storage), and compare the database with it. Raises WitnessUnreadable."""
     copy = _Copy(path) if isinstance(path, Path) else _StoredCopy(path)
     lines = iter(copy.lines())
     while batch := list(islice(lines, _BATCH)):
@@ -193,8 +195,9 @@ def check_witness(path: Path | SealWitness) -> Iterator[Finding]:
 
 
 class _Copy:
-    """A witness's file as it is read. Only lines with an authentic signature count; the others are findings about the
-    copy, and accuse nobody."""
+    """Reads a witness's file.
+
+    Only lines with an authentic signature count. Others are reported as problems of the copy, not of the database."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -210,7 +213,9 @@ class _Copy:
         return found
 
     def lines(self) -> Iterator[_SealLine]:
-        """Yield each authentic line once. A line that a crash of ours left unfinished is the beginning of the next."""
+        """Yield each authentic line once.
+
+        After a crash, an unfinished line is not a problem if it is the beginning of the next line."""
         for n, text in enumerate(self._texts(), 1):
             if (line := self._read(n, text)) is not None:
                 yield line
@@ -218,7 +223,7 @@ class _Copy:
 
     def _texts(self) -> Iterator[bytes]:
         try:
-            if not stat.S_ISREG(self.path.stat().st_mode):  # a pipe or a device may never end
+            if not stat.S_ISREG(self.path.stat().st_mode):  # reading a pipe or a device may never end
                 raise WitnessUnreadable(f"the witness {self.name} can't be read: it is not a regular file")
             with self.path.open("rb") as file:
                 while text := file.readline(_MAX_LINE):
@@ -256,7 +261,7 @@ class _Copy:
         return _SealLine(n, content)
 
     def end(self) -> Iterator[Finding]:
-        """Check that the copy has each seal up to its last one, and those whose delivery is on record."""
+        """Check that the copy has all seals up to its last one, and all seals whose delivery is recorded."""
         last = max(self.seen, default=0)
         if not self.seen and Seal.objects.exists():
             yield Finding(f"witness {self.name}: its copy has no seal of this installation")
@@ -284,7 +289,7 @@ class _Copy:
 
 
 class _StoredCopy(_Copy):
-    """The objects of a witness that is a storage; their number takes the place of a line's."""
+    """Reads the objects of a witness that is a storage. They are numbered like the lines of a file."""
 
     def __init__(self, witness: SealWitness) -> None:
         super().__init__(Path())
@@ -294,9 +299,9 @@ class _StoredCopy(_Copy):
         try:
             storage = storages[self.witness.storage]
             for name in sorted(storage.listdir("")[1]):
-                with suppress(FileNotFoundError):  # reported as a seal that is lacking
+                with suppress(FileNotFoundError):  # it is reported as a missing seal
                     yield read(storage, name, _MAX_LINE)
-        except Exception as error:  # each storage has errors of its own
+        except Exception as error:  # each storage backend raises its own exceptions
             why = f"{type(error).__name__}: {error}"
             raise WitnessUnreadable(f"the witness {self.name} can't be read: {why}") from None
 
@@ -308,7 +313,7 @@ def _own_key() -> bytes | None:
     try:
         return public_bytes(read_key(key_path()))
     except SealKeyProblem:
-        return None  # `check_database` and `status` report it
+        return None  # `check_database` and `status` report this
 
 
 def _compare(batch: Sequence[_SealLine], path: str) -> Iterator[Finding]:

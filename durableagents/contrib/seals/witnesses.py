@@ -1,8 +1,9 @@
-"""Hand seals to witnesses: files on other volumes, storages such as S3, and HTTPS endpoints elsewhere. Each has its own
-job and its own log, so that none delays another or the sealing."""
+"""Delivers seals to witnesses: files on other volumes, storages such as S3, and HTTPS endpoints.
 
-# Delivery is at least once and in order. A process that dies after a witness took a batch, and before that was
-# recorded, sends the batch again: a witness keeps one of equal lines, and verification accepts both.
+Each witness has its own job and log, so that it delays neither the others nor the sealing."""
+
+# Seals are delivered at least once and in order. If a process dies after a witness took a batch, and before that was
+# recorded, the batch is sent again. Witnesses keep one of two equal lines, and verification accepts both.
 
 from __future__ import annotations
 
@@ -30,17 +31,18 @@ from runs.backoff import pause_seconds
 
 log = logging.getLogger("durableagents.contrib.seals")
 BATCH = 100
-# A witness whose process died is tried again after the lease: longer than a batch and one more try of `post` take.
+# If the process that delivers to a witness dies, another one tries after the lease. It is longer than a batch and one
+# more attempt of `post` can take.
 BATCH_SECONDS, LEASE_SECONDS = 30.0, 60.0
 _FIRST_PAUSE, _MAX_PAUSE = 5.0, 300.0
 
 
 class NotTaken(Exception):
-    """A witness did not take a seal. The message says why."""
+    """A witness did not accept a seal. The message has the reason."""
 
 
 def is_due(witness: SealWitness) -> str:
-    """Return the SQL condition that seals wait for this witness, and it isn't resting after a failure."""
+    """Return the SQL condition that this witness lacks seals and is not paused after a failure."""
     name = "'" + witness.name.replace("'", "''") + "'"
     return (
         f"coalesce((SELECT max(number) FROM seals_seal), 0) > coalesce((SELECT max(last) FROM seals_delivery "
@@ -51,15 +53,16 @@ def is_due(witness: SealWitness) -> str:
 
 
 def taken_up_to(name: str) -> int:
-    """Return the last seal that this witness took; 0 for none."""
+    """Return the number of the last seal that this witness accepted; 0 if none."""
     taken = Delivery.objects.filter(witness=name, outcome=Delivery.Outcome.TAKEN)
     last: int = taken.aggregate(last=Max("last"))["last"] or 0
     return last
 
 
 def deliver(witness: SealWitness) -> int:
-    """Hand a witness all that waits for it, in batches; return the number of seals. Stops at the first failure, which
-    is recorded and tried again later."""
+    """Deliver all seals that a witness lacks, in batches; return their number.
+
+    It stops at the first failure, which is recorded and tried again later."""
     count = 0
     while (state := _take(witness)) is not None:
         first = taken_up_to(witness.name) + 1
@@ -78,7 +81,7 @@ def deliver(witness: SealWitness) -> int:
 
 
 def _hand_over(witness: SealWitness, numbers: Sequence[int]) -> tuple[int | None, str]:
-    """Hand over these seals; return the last one that was taken, and why the next was not."""
+    """Deliver these seals; return the last one that was accepted, and why the next one was not."""
     if witness.path is not None:
         try:
             append_lines(witness.path, (line.to_json() for line in read_lines(numbers)))
@@ -99,7 +102,7 @@ def _hand_over(witness: SealWitness, numbers: Sequence[int]) -> tuple[int | None
 
 
 def _post(witness: SealWitness, line: SealLine) -> None:
-    """Post one seal. Bounded in time; follows no redirect. Raises NotTaken."""
+    """Post one seal, within a time limit and without following redirects. Raises NotTaken."""
     headers = {"Content-Type": "application/json", "Idempotency-Key": f"seal-{line.seal.hash.hex()}"}
     if witness.token_file is not None:
         try:
@@ -113,12 +116,12 @@ def _post(witness: SealWitness, line: SealLine) -> None:
 
 
 def object_name(number: int) -> str:
-    """Return the name of a seal's object in a storage. Names are in the order of seals."""
+    """Return the name of a seal's object in a storage. Names sort in the order of seals."""
     return f"{number:012d}.json"
 
 
 def _store(witness: SealWitness, line: SealLine) -> None:
-    """Create the object of one seal, and overwrite none. Raises NotTaken."""
+    """Create the object of one seal, without overwriting another. Raises NotTaken."""
     name, content = object_name(line.seal.number), line.to_json().encode()
     try:
         storage = storages[witness.storage]
@@ -129,13 +132,14 @@ def _store(witness: SealWitness, line: SealLine) -> None:
                 raise NotTaken(f"it has a different object {name}, which is not overwritten") from None
     except NotTaken:
         raise
-    except Exception as error:  # each storage has errors of its own
+    except Exception as error:  # each storage backend raises its own exceptions
         raise NotTaken(f"{type(error).__name__}: {error}") from None
 
 
 def append_lines(path: Path, lines: Iterator[str]) -> None:
-    """Append lines to a witness's file and flush them to its disk. A line that a crash left unfinished is ended first,
-    since nothing in the file is ever rewritten. Raises OSError."""
+    """Append lines to a witness's file and flush them to disk. Raises OSError.
+
+    If a crash left a line unfinished, a line break is added first, because nothing in the file is ever rewritten."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "ab+") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -149,7 +153,7 @@ def append_lines(path: Path, lines: Iterator[str]) -> None:
 
 
 def read_lines(numbers: Sequence[int]) -> Iterator[SealLine]:
-    """Yield these seals with their leaves and keys, in order."""
+    """Read these seals with their leaves and keys, in order."""
     keys = {key.number: bytes(key.public_key) for key in SealKey.objects.all()}
     for seal in Seal.objects.filter(number__in=numbers).order_by("number").iterator():
         leaves = tuple(each.leaf for each in SealedHead.objects.filter(seal=seal.number).order_by("run_id"))
@@ -165,7 +169,7 @@ def _take(witness: SealWitness) -> Witness | None:
     now = database_now()
     Witness.objects.get_or_create(name=witness.name, defaults={"due_at": now})
     state = Witness.objects.select_for_update(skip_locked=True).filter(name=witness.name).first()
-    # A time beyond the longest pause is from a clock that was ahead.
+    # A time that is later than the longest pause was written when the clock was ahead.
     if state is None or now < state.due_at < now + timedelta(seconds=_MAX_PAUSE):
         return None
     state.due_at = now + timedelta(seconds=LEASE_SECONDS)
@@ -202,15 +206,17 @@ def _rest(state: Witness, seconds: float, *, failures: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class WitnessStatus:
-    """The seals that a witness has. `waiting_since` is the time of the oldest seal that it did not take, or from which
-    it was a witness; `is_known` is whether a worker has tried it."""
+    """The state of a witness.
+
+    `waiting_since` is the time of the oldest seal that it lacks, or since when it has been configured if that is later.
+    `is_known` says whether a worker has tried it."""
 
     name: str
     taken: int
     taken_at: datetime | None
     waiting_since: datetime | None
     error: str
-    newest: int  # the last seal here
+    newest: int  # number of the newest seal in the database
     is_known: bool = True
 
     @property
@@ -219,7 +225,7 @@ class WitnessStatus:
 
     @property
     def problem(self) -> str:
-        """Return the problem with a witness; empty if there is none."""
+        """Return the problem with this witness; empty if there is none."""
         if self.taken > self.newest:
             return (
                 f"witness {self.name} stored seal {self.taken}, but the last one here is {self.newest}: "

@@ -10,7 +10,7 @@ class SearchConfig(AppConfig):
     name = "durableagents.contrib.search"
     label = "search"
     default_auto_field = "django.db.models.BigAutoField"
-    # Read by durableagents/grants.py: a trigger writes it as the owner.
+    # Read by durableagents/grants.py. The runtime role may only read: a trigger that runs as the owner writes the rows.
     read_only_tables = ("runs_attribute",)
 
     def ready(self) -> None:

@@ -1,4 +1,4 @@
-"""Resolution of an expression's names to the attributes agents declare, and its conditions on rows."""
+"""Resolves the names in an expression to attributes that agents declare, and builds the conditions on their rows."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from runs.queries.expressions import Both, Either, Expression, Look, Misread, No
 from runs.queries.searching import BadSearch
 
 _ORDERED = ("<", "<=", ">", ">=")
-_MAX_NAMES = 12  # names listed in an error
+_MAX_NAMES = 12  # names listed in an error message
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of one attribute whose value compares so to one of `values`; all rows for the sign `set`."""
+    """Rows of one attribute that match one of `values` by the comparison `sign`. The sign `set` matches all rows."""
 
     name: str
     attribute: Attribute
@@ -34,7 +34,7 @@ class Rows:
         return self.sign == "="
 
     def condition(self, table: str) -> tuple[str, list[Any]]:
-        """Return the SQL condition; every value is a parameter."""
+        """Return the SQL condition. All values are passed as parameters."""
         own = f"{table}.name = %s AND {table}.kind = %s"
         cast = "numeric" if self.attribute.is_number else "text"
         known: list[Any] = [self.name, self.attribute.kind]
@@ -42,19 +42,21 @@ class Rows:
             return f"{own} AND {table}.{self.column} IS NOT NULL", known
         if len(self.values) > 1:
             return f"{own} AND {table}.{self.column} = ANY (%s::{cast}[])", [*known, list(self.values)]
-        assert self.sign in ("=", *_ORDERED)  # it is put into the SQL
+        assert self.sign in ("=", *_ORDERED)  # the sign becomes part of the SQL, so only known ones are allowed
         return f"{own} AND {table}.{self.column} {self.sign} %s::{cast}", [*known, self.values[0]]
 
     def each(self) -> list[Rows]:
         return [Rows(self.name, self.attribute, self.sign, (value,)) for value in self.values] or [self]
 
 
-# `Rows`: the run has such rows.
+# `Rows` is true of runs that have such a row.
 Condition: TypeAlias = "Rows | Not[Condition] | Both[Condition] | Either[Condition]"
 
 
 def declared(agent: str = "") -> dict[str, dict[str, Attribute]]:
-    """Return the attributes that all agents here declare, or one `name` or `name@version`: types by name."""
+    """Return the types of declared attributes by name.
+
+    They are those of all agents here, or only of the given `name` or `name@version`."""
     found: dict[str, dict[str, Attribute]] = {}
     for one in _agents(agent):
         for name, attribute in one.attributes.items():
@@ -76,9 +78,9 @@ def resolve(text: str, agent: str = "") -> Condition:
 
 
 def sort_attribute(name: str, agent: str = "", orders: Iterable[str] = ()) -> Attribute:
-    """Return the type of an attribute to sort by; `orders` are the other orders there are.
+    """Return the type of an attribute to sort by. `orders` are the other orders that exist.
 
-    Raises BadSearch for an unknown one, and for a list."""
+    Raises BadSearch for an unknown attribute and for a list."""
     try:
         attribute = _attribute(name, 1, declared(agent), orders)
         if attribute.is_list:

@@ -6,8 +6,9 @@ from django.db import models
 
 
 class SearchTerm(models.Model):
-    """A search word of a run, or the keyed digest of one of its input (see words.py). Compared bytewise, so that a
-    prefix is an index range."""
+    """A search word of a run, or the keyed digest of a word of its input (see words.py).
+
+    Terms are compared bytewise, so that all terms with a prefix are a range of the index."""
 
     pk = models.CompositePrimaryKey("run_id", "term")
     run_id = models.UUIDField()
@@ -19,8 +20,10 @@ class SearchTerm(models.Model):
 
 
 class Attribute(models.Model):
-    """A value of an attribute of a run. Numbers compare as numbers, other kinds by the bytes of their text. The run's
-    time is in each row, for the order of lists."""
+    """A value of an attribute of a run.
+
+    Numbers compare as numbers, other kinds by the bytes of their text. The run's time is in each row, so that lists can
+    be ordered by the index."""
 
     pk = models.CompositePrimaryKey("run_id", "name", "n")
     run_id = models.UUIDField()
@@ -48,5 +51,5 @@ class Attribute(models.Model):
 
     @property
     def text(self) -> str:
-        """Return the value as recorded."""
+        """Return the value in its recorded form."""
         return self.word if self.word is not None else f"{self.number:f}" if self.number is not None else ""

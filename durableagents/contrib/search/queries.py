@@ -1,9 +1,8 @@
-"""Pages of runs by attributes, using indexes, with a bound on the runs one page examines.
+"""Pages of runs found by attributes, using indexes, with a limit on the runs that one page examines.
 
-Few candidates of the rarest required condition are all examined. Else the list is walked in its order, and a page ends
-after `MAX_EXAMINED` runs, maybe short; the next continues there. Restricted viewers walk only runs they may see,
-because a page's end is revealed.
-"""
+If the rarest required condition has few candidates, all of them are examined. Otherwise the list is read in its order.
+A page ends after `MAX_EXAMINED` runs, even if it is not full, and the next page continues there. For restricted
+viewers, only runs that they may see are read, because the end of a page is revealed."""
 
 from __future__ import annotations
 
@@ -29,10 +28,10 @@ from runs.queries.run_list import BY_WAIT, NEWEST
 from runs.queries.searching import AttributePages, AttributeQuery
 from runs.queries.shown_attributes import ShownAttribute, of_rows
 
-FEW = 2000  # runs that are all examined
-MAX_EXAMINED = 20_000  # runs that one page examines on its way
-MAX_ARMS = 100  # values whose rows are walked in parallel
-_FIRST = 200  # size of a walk's first window; each is four times the one before
+FEW = 2000  # if there are no more candidates than this, all are examined
+MAX_EXAMINED = 20_000  # runs that are examined for one page
+MAX_ARMS = 100  # values whose rows are read in parallel
+_FIRST = 200  # first number of rows that is read; each further read is four times as large
 Sql = tuple[str, list[Any]]
 _TRUE: Sql = "true", []
 _KINDS = {
@@ -43,7 +42,7 @@ _KINDS = {
     "date": "date",
     "flag": "true or false",
 }
-# Values of the attributes of a run, for its head: name, kind and value of each.
+# Returns the attributes of a run's head, with name, kind and value of each.
 ATTRIBUTES = (
     "(SELECT jsonb_agg(jsonb_build_array(a.name, a.kind, coalesce(a.word, trim_scale(a.number)::text, '')) "
     "ORDER BY a.name, a.n) FROM runs_attribute a WHERE a.run_id = ledger_head.run_id)"
@@ -51,7 +50,7 @@ ATTRIBUTES = (
 
 
 def attributes_of(run_ids: Sequence[UUID]) -> dict[UUID, list[ShownAttribute]]:
-    """Return these runs' attributes, in one query."""
+    """Return the attributes of these runs, in one query."""
     rows = Attribute.objects.filter(run_id__in=run_ids).order_by("run_id", "name", "n")
     return {
         run_id: of_rows((row.name, row.kind, row.text) for row in several)
@@ -60,12 +59,12 @@ def attributes_of(run_ids: Sequence[UUID]) -> dict[UUID, list[ShownAttribute]]:
 
 
 def known_attributes(agent: str) -> list[tuple[str, str]]:
-    """Return the attributes by which an agent's runs, or all runs, can be searched: name and kind."""
+    """Return name and kind of the attributes by which an agent's runs, or all runs, can be searched."""
     return [(name, " or ".join(map(_KINDS.__getitem__, kinds))) for name, kinds in sorted(declared(agent).items())]
 
 
 def sort_orders(agent: str) -> list[tuple[str, str]]:
-    """Return the orders by attributes and their labels: of those with one value and one type."""
+    """Return the attributes by which runs can be sorted, with labels: those with one value and one type."""
     found: list[tuple[str, str]] = []
     for name, kinds in sorted(declared(agent).items()):
         (first, *others) = kinds.values()
@@ -77,7 +76,9 @@ def sort_orders(agent: str) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A run's position in an order: its value as text, if sorted by one; then its time and id."""
+    """The position of a run in a list.
+
+    `value` is the text of the attribute by which the list is sorted, if it is."""
 
     at: datetime
     id: UUID
@@ -96,7 +97,7 @@ def search_attributes(query: AttributeQuery) -> AttributePages:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """A search by attributes, in the order of the values in `by`, or newest first."""
+    """A search by attributes. Results are sorted by the attribute `by`, or newest first."""
 
     query: AttributeQuery
     condition: Condition | None
@@ -104,8 +105,9 @@ class Search:
     is_descending: bool = True
 
     def page(self, limit: int, cursor: str) -> tuple[list[UUID], str] | None:
-        """Return up to `limit` matching runs in order, maybe fewer, and the cursor of the next page, "" on the last.
-        None for a cursor of another list."""
+        """Return up to `limit` matching runs in order, and the cursor of the next page, which is "" on the last page.
+
+        The page may have fewer runs. Returns None if the cursor is from another list."""
         start = self._decoded(cursor) if cursor else None
         if cursor and start is None:
             return None
@@ -141,7 +143,7 @@ class Search:
             return False
 
     def _found(self, limit: int, start: Position | None) -> tuple[list[Position], Position | None]:
-        """Return a page's positions, and the one after which the next page begins, None on the last."""
+        """Return the positions of a page, and the one after which the next page begins (None on the last page)."""
         parts = [each for each in (self.condition, self.by) if each]
         count, cover = _rarest(Both(tuple(parts))) if parts else (FEW + 1, None)
         few = self._few(count, cover)
@@ -162,7 +164,7 @@ class Search:
         return found, start
 
     def _few(self, count: int, cover: list[Rows] | None) -> list[UUID] | None:
-        """Return all runs that can match, if they are few."""
+        """Return all runs that can match if they are few; otherwise None."""
         who = self.query.who
         if self.query.among is not None:
             return list(self.query.among)
@@ -183,7 +185,7 @@ class Search:
     # --- statements ---------------------------------------------------------------------------------------------------
 
     def _among(self, ids: Sequence[UUID], start: Position | None, limit: int) -> Sql:
-        """Select those of these runs that match and are visible, in order, after a position."""
+        """Select those of the runs that match and are visible, in order, after a position."""
         own, named = self.by.condition("s") if self.by else _TRUE
         join = f"JOIN runs_attribute AS s ON s.run_id = r.id AND {own}" if self.by else ""
         value = f"s.{self.by.column}::text" if self.by else "NULL"
@@ -196,7 +198,7 @@ class Search:
         ), [*named, list(ids), *values, limit]
 
     def _walk(self, cover: list[Rows] | None, start: Position | None, size: int) -> Sql:
-        """Select the next runs in order, and whether each matches."""
+        """Select the next runs in order, and for each whether it matches."""
         who, arms = self.query.who, self.query.arms
         each = [one for rows in cover for one in rows.each()] if cover and all(r.is_equality for r in cover) else []
         judged = [_fits(self.condition, "w.run_id")]
@@ -216,7 +218,7 @@ class Search:
             row = f"SELECT true FROM runs_run AS r WHERE r.id = w.run_id AND ({text}) LIMIT 1"
             judged.append((f"coalesce(({row}), false)", given))
         fits, more = _joined(judged, "AND")
-        inner, values = _joined(parts, "UNION")  # UNION: each run once, whichever of its values matched
+        inner, values = _joined(parts, "UNION")  # UNION removes duplicates of runs that match by several values
         order = self._sorted((*(("w.value",) if self.by else ()), "w.created_at", "w.run_id"))
         return (
             f"WITH w AS MATERIALIZED (SELECT w.* FROM ({inner}) AS w ORDER BY {order} LIMIT %s) "
@@ -224,7 +226,7 @@ class Search:
         ), [*values, size, *more]
 
     def _part(self, table: str, run_id: str, own: Sql, start: Position | None, size: int) -> Sql:
-        """Select the next runs by one condition, which an index serves in this order."""
+        """Select the next runs by one condition. An index returns them in this order."""
         columns = self._columns("t", "t.created_at", f"t.{run_id}")
         after, more = self._after(columns, start)
         value = f", {columns[0]} AS value" if self.by else ""
@@ -234,7 +236,7 @@ class Search:
         ), [*own[1], *more, size]
 
     def _bounds(self) -> list[Rows]:
-        """Return the condition's bounds on the sort attribute, within which to walk."""
+        """Return the conditions on the attribute by which the list is sorted. Only runs within them have to be read."""
         parts = self.condition.parts if isinstance(self.condition, Both) else (self.condition,)
         return [part for part in parts if isinstance(part, Rows) and self.by and part.name == self.by.name]
 
@@ -245,7 +247,7 @@ class Search:
         return ", ".join(f"{column} {'DESC' if self.is_descending else 'ASC'}" for column in columns)
 
     def _after(self, columns: Sequence[str], start: Position | None) -> Sql:
-        """Return the condition that a row comes after a position."""
+        """Return the condition that a row comes after a position in the list."""
         if start is None:
             return _TRUE
         row, sign = f"({', '.join(columns)})", "<" if self.is_descending else ">"
@@ -256,8 +258,9 @@ class Search:
 
 
 def _fits(condition: Condition | None, run: str) -> Sql:
-    """Return the SQL condition that a run matches; `run` is the expression of its id. Subqueries on one run's rows have
-    a LIMIT, so that the planner can't turn them into a walk over all matching rows."""
+    """Return the SQL condition that a run matches; `run` is an expression for its id.
+
+    Subqueries on the run's rows have a LIMIT, so that the planner can't turn them into a scan of all matching rows."""
     match condition:
         case None:
             return _TRUE
@@ -281,7 +284,7 @@ def _of_run(arms: Sequence[Mapping[str, str]], table: str) -> Sql:
 
 
 def _joined(parts: Sequence[Sql], word: str) -> Sql:
-    """Join conditions or statements, each in brackets."""
+    """Join conditions or statements, each in parentheses."""
     return f" {word} ".join(f"({text})" for text, _ in parts), [value for _, values in parts for value in values]
 
 
@@ -304,7 +307,7 @@ def _ids(parts: Sequence[Sql]) -> list[UUID]:
 
 
 def _rarest(condition: Condition) -> tuple[int, list[Rows] | None]:
-    """Return the smallest known count, up to FEW + 1, and rows of which every matching run has one."""
+    """Return conditions of which every matching run meets one, with the smallest number of rows (at most FEW + 1)."""
     leaves = list(dict.fromkeys(_leaves(condition)))
     own = [rows.condition("a") for rows in leaves]
     count = "SELECT count(*) FROM (SELECT 1 FROM runs_attribute AS a WHERE {} LIMIT %s) AS found"
@@ -336,4 +339,4 @@ def _cover(condition: Condition, counts: Mapping[Rows, int]) -> tuple[int, list[
                 return None
             return sum(number for number, _ in some), [rows for _, several in some for rows in several]
         case Not():
-            return None  # most runs lack most things
+            return None  # a negation matches most runs, so it doesn't narrow the search

@@ -1,4 +1,4 @@
-"""Verification of runs' attributes."""
+"""Verifies the attributes of runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from runs.models import Run
 
 
 class Attributes:
-    """Attribute rows against the events that set them."""
+    """Compares attribute rows with the events that set them."""
 
     NEEDS_NO_CONTENT = True
 
@@ -54,7 +54,7 @@ def _columns(kind: str, value: str) -> dict[str, Any]:
 
 
 def _number(value: str) -> Decimal | str:
-    """Return the number as stored; other text, which fits no row, unchanged."""
+    """Return a number in the form in which it is stored. Other text, which matches no row, is returned unchanged."""
     try:
         return Decimal(value)
     except InvalidOperation:

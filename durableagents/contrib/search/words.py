@@ -1,8 +1,9 @@
 """Search of runs by words: subject, tags, short input values, starter, ends of the id, external ids of effects.
-Words of the input are stored as keyed digests, which match whole words only. The others are metadata, which is readable
-elsewhere; they are stored in the clear, so that a prefix finds them too. Each word's index is read newest first up to
-a limit, and the rarest word gives the candidates; a read that hit its limit is reported. For one agent, its newest
-`MAX_FOUND` runs are also checked, so that rare words are found completely."""
+
+Words of the input are stored as keyed digests, so that only whole words match. The others are metadata, which can be
+read elsewhere anyway; they are stored unencrypted, so that prefixes match too. The index of each word is read newest
+first, up to a limit, and the rarest word determines the candidates. The result says if a limit was reached. In a search
+within one agent, its newest `MAX_FOUND` runs are checked as well, so that rare words are found completely."""
 
 from __future__ import annotations
 
@@ -25,13 +26,13 @@ from runs.queries.searching import MAX_FOUND
 from runs.seen import is_of_seen
 
 MAX_OF_OTHERS = 50_000  # entries examined for restricted viewers and filtered searches
-MAX_CANDIDATES = 3  # words whose entries are read, the longest, to begin with the rarest
+MAX_CANDIDATES = 3  # the longest words are read, to find the rarest
 MAX_TERMS = 32  # words per run
-MAX_SUBJECT_LENGTH = 10_000  # characters: it may be a value of 64 MiB
-MAX_WORD_LENGTH = 64  # characters per word; longer text is prose nobody searches by
-MAX_DEPTH = 3  # levels of the input that are read
+MAX_SUBJECT_LENGTH = 10_000  # in characters; a subject can be a value of 64 MiB
+MAX_WORD_LENGTH = 64  # in characters; longer words are not searched for
+MAX_DEPTH = 3  # levels of nesting in the input that are indexed
 _RUNS = Order("runs_run", "created_at")
-_DIGEST = "`"  # before digests: no word begins with it
+_DIGEST = "`"  # marks digests; words never begin with it
 _DIGEST_BYTES = 12
 _EDGES = "\"'`.,;:!?()[]{}<>…“”‘’„«»"
 _SHOWN_ID = re.compile(r"([0-9a-f]{4,8})?(?:…|\.{2,3})([0-9a-f]{4,12})", re.I)
@@ -41,13 +42,15 @@ _HEX = re.compile(r"[0-9a-f]{4,32}")
 
 
 def words_in(text: str) -> list[str]:
-    """Return a text's normalized words: casefolded, NFKC, without surrounding punctuation."""
+    """Return the normalized words of a text: casefolded, NFKC, without surrounding punctuation."""
     lowered = unicodedata.normalize("NFKC", text).casefold().replace("\x00", " ")
     return [word for word in (part.strip(_EDGES) for part in lowered.split()) if word]
 
 
 def terms_of(run_id: UUID, *, by: str, tags: Iterable[str] | dict[str, str], input: Any, key: str = "") -> list[str]:
-    """Return a run's search terms, most important first; its reversed id is one, because people see its end."""
+    """Return a run's search terms, most important first.
+
+    They include the reversed id, because pages show the end of an id."""
     found = [_tail_term(run_id.hex), *_whole(key), *words_in(key)]
     pairs = list(tags.items()) if isinstance(tags, dict) else [(tag, "") for tag in tags]
     for name, value in pairs:
@@ -64,14 +67,18 @@ def terms_of(run_id: UUID, *, by: str, tags: Iterable[str] | dict[str, str], inp
 
 
 def _digest(word: str) -> str:
-    """Return the term of a word of the input. Equal words of several runs have equal terms, so that they are found; an
-    amount without its zeros, `84000.00` as `84000`."""
+    """Return the term for a word of the input.
+
+    Equal words of different runs have equal terms, so that searches find them. Trailing zeros of an amount are removed:
+    `84000.00` becomes `84000`."""
     word = _ZEROS.sub(r"\1", word)
     return _DIGEST + base64.urlsafe_b64encode(mac(word_key(), word.encode("utf-8", "replace"))[:_DIGEST_BYTES]).decode()
 
 
 def _tail_term(digits: str) -> str:
-    """Return the reversed id with a prefix that no word has, so that an id's end is found as a beginning."""
+    """Return a term for the reversed id, so that the end of an id is found as a prefix.
+
+    It begins with a character no word has."""
     return "…" + digits[::-1]
 
 
@@ -94,8 +101,10 @@ def _strings(value: Any, depth: int) -> Iterator[str]:
 
 
 def find_by_words(q: str, fit: Mapping[str, str]) -> tuple[list[UUID], bool]:
-    """Return the ids of runs that have every word, or a readable one that it begins, and the columns in `fit`: at most
-    `MAX_FOUND`, newest first, and whether an index was read to its limit, so that more may match. One query."""
+    """Find runs by words in one query.
+
+    Each run has every word, or a stored word that begins with it, and the column values in `fit`. Returns at most
+    `MAX_FOUND` ids, newest first, and whether an index was read up to its limit, so that more runs may match."""
     wanted = [_plain(word) for word in words_in(q)]
     if not wanted:
         return [], False
@@ -118,26 +127,28 @@ def find_by_words(q: str, fit: Mapping[str, str]) -> tuple[list[UUID], bool]:
 
 
 def _plain(word: str) -> str:
-    """Return an amount as inputs hold it: `$84,000.00` without sign and commas."""
+    """Return an amount in the form that inputs have: `$84,000.00` without the sign and commas."""
     return word.lstrip("$€£").replace(",", "") if _AMOUNT.fullmatch(word) else word
 
 
 Arm = tuple[str, list[Any]]
 
-# Each part reads the index from one end. A common prefix is cut at this many entries, whichever runs they are of.
+# Both read the index from one end. For a common prefix, only this many entries are read, regardless of their runs.
 _EXACT = "SELECT run_id FROM runs_searchterm WHERE term = %s ORDER BY run_id DESC LIMIT %s"
 _BEGUN = "SELECT run_id FROM runs_searchterm WHERE term > %s AND term < %s ORDER BY term, run_id DESC LIMIT %s"
-# A lookup in each candidate's own terms, with a LIMIT so that the planner can't turn it into a walk over all matches.
+# Searches the terms of each candidate. The LIMIT keeps the planner from turning it into a scan of all matches.
 _HAS = (
     "(SELECT true FROM runs_searchterm AS own "
     "WHERE own.run_id = few.run_id AND (own.term >= %s AND own.term < %s OR own.term = %s) LIMIT 1)"
 )
-# The same for the run's own columns.
+# Checks the run's own columns in the same way.
 _FITS = "(SELECT true FROM runs_run AS r WHERE r.id = found.run_id{} LIMIT 1)"
 
 
 class _Query:
-    """One search's statement as it grows: `tables` read indexes, `arms` find runs, `cuts` tell of more."""
+    """Builds the statement of one search.
+
+    `tables` read indexes, `arms` find runs, and `cuts` are conditions that more runs may match."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -148,7 +159,7 @@ class _Query:
         self.cuts: list[str] = []
 
     def table(self, *parts: Arm) -> str:
-        """Read these parts, each to its limit; return the table's name."""
+        """Add a table that reads these parts, each up to its limit; return its name."""
         name = f"found{len(self.tables)}"
         every = " UNION ALL ".join(
             f"(SELECT run_id, {n} AS part FROM ({text}) AS p)" for n, (text, _) in enumerate(parts)
@@ -158,7 +169,9 @@ class _Query:
         return name
 
     def word(self, word: str) -> str:
-        """Read a word's entries, its digest's, and those of readable words it begins."""
+        """Add a table with the entries of a word and its digest; return the table's name.
+
+        It includes entries of stored words that begin with the word."""
         return self.table(
             (_EXACT, [word, self.most]),
             (_EXACT, [_digest(word), self.most]),
@@ -166,12 +179,12 @@ class _Query:
         )
 
     def take(self, text: str, *values: Any) -> None:
-        """Find the runs of a statement."""
+        """Add a statement that finds runs."""
         self.arms.append(f"({text})")
         self.of_arms += values
 
     def all_of(self, *parts: Arm) -> None:
-        """Find all runs of these parts."""
+        """Find all runs in these parts."""
         name = self.table(*parts)
         self.take(f"SELECT run_id FROM {name}")
         self.cuts.append(self.is_cut(name))
@@ -181,7 +194,7 @@ class _Query:
 
 
 def _by_words(query: _Query, wanted: Sequence[str], fit: Mapping[str, str]) -> None:
-    """Find the runs with all words; the rarest word, by count, gives the candidates."""
+    """Find the runs that have all words. The word with the fewest entries determines the candidates."""
     words = sorted(set(wanted), key=len, reverse=True)
     names = {word: query.word(word) for word in words[:MAX_CANDIDATES]}
     sizes = " UNION ALL ".join(
@@ -198,7 +211,7 @@ def _by_words(query: _Query, wanted: Sequence[str], fit: Mapping[str, str]) -> N
             *(value for other in others for value in _matching(other)),
         )
     cuts = ["(SELECT bool_and(is_cut) FROM sizes)"]
-    if len(words) > 1:  # a tag with blanks is one term
+    if len(words) > 1:  # a tag may contain blanks, and is then one term
         name = query.word(" ".join(wanted))
         query.take(f"SELECT run_id FROM {name}")
         cuts.append(query.is_cut(name))
@@ -207,8 +220,11 @@ def _by_words(query: _Query, wanted: Sequence[str], fit: Mapping[str, str]) -> N
 
 
 def _among(query: _Query, wanted: Sequence[str], fit: Mapping[str, str]) -> str:
-    """Find the newest runs that fit and have the words, all if few fit; return the condition that more may."""
-    by_state = [{**fit, "state": state.value} for state in State] if "parent" not in fit else [fit]  # as indexes are
+    """Find the newest matching runs with the words.
+
+    If only few runs match `fit`, all of them are checked. Returns the condition that more runs may match."""
+    # the indexes have the state as their first column
+    by_state = [{**fit, "state": state.value} for state in State] if "parent" not in fit else [fit]
     few = _RUNS.ids(by_state, limit=MAX_FOUND)
     name = query.table((f"SELECT id AS run_id FROM ({few.sql}) AS newest", list(few.params)))
     words, whole = sorted(set(wanted)), " ".join(wanted)
@@ -221,17 +237,17 @@ def _among(query: _Query, wanted: Sequence[str], fit: Mapping[str, str]) -> str:
 
 
 def _matching(word: str) -> tuple[str, str, str]:
-    """Return the parameters of `_HAS`."""
+    """Return the parameters for `_HAS`."""
     return word, _after(word), _digest(word)
 
 
 def _after(word: str) -> str:
-    """Return the upper bound of terms that begin with the word; terms are compared bytewise."""
+    """Return an upper bound for terms that begin with the word. Terms are compared bytewise."""
     return word + "\U0010ffff"
 
 
 def _by_id(query: _Query, q: str) -> None:
-    """Find runs by a whole id, its beginning, its end, or both as shown on pages: `01a1…95bb`."""
+    """Find runs by their whole id, its beginning, its end, or both in the form that pages show: `01a1…95bb`."""
     digits = q.lower().replace("-", "")
     if _HEX.fullmatch(digits):
         first, last = UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))

@@ -1,4 +1,4 @@
-"""Keeps values of secrets out of log records, whichever handler writes them."""
+"""Keeps the values of secrets out of log records, whichever handler writes them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ledger import scrubbing
 
 
 def install() -> None:
-    """Scrub the log records of this process. Repeating it changes nothing."""
+    """Install a filter for all log records of this process. Calling it again changes nothing."""
     make = logging.getLogRecordFactory()
     if getattr(make, "scrubs", False):
         return
@@ -28,7 +28,7 @@ def install() -> None:
 def _scrub(record: logging.LogRecord, scrubber: scrubbing.Scrubber) -> None:
     try:
         message = record.getMessage()
-    except (TypeError, ValueError, KeyError):  # logging would print the arguments
+    except (TypeError, ValueError, KeyError):  # logging itself would print the arguments
         message = f"{record.msg} {record.args!r}"
         record.msg, record.args = message, None
     if (clean := scrubber.error(message)) != message:
@@ -36,4 +36,4 @@ def _scrub(record: logging.LogRecord, scrubber: scrubbing.Scrubber) -> None:
     if record.exc_info and record.exc_info[1] is not None:
         text = "".join(traceback.format_exception(record.exc_info[1])).rstrip("\n")
         if (clean := scrubber.error(text)) != text:
-            record.exc_text = clean  # which formatters write instead of `exc_info`
+            record.exc_text = clean  # formatters write this text instead of formatting `exc_info`

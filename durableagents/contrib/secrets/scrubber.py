@@ -1,4 +1,4 @@
-"""Replaces the values of secrets that this process has read, however a text writes them. Pure."""
+"""Replaces the values of secrets that this process has read, in all encodings used in texts. Pure."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from urllib.parse import quote, quote_plus
 
-MIN_LENGTH = 6  # replacing shorter values would destroy texts
-MAX_VALUES = 1000  # also of former values, which errors may still quote
-_MIN_LINE = 16  # a line of a value of several lines, such as a private key
-_MIN_CUT, _MAX_CUT = 8, 16  # characters of a beginning or an end that count, in errors
+MIN_LENGTH = 6  # replacing shorter values would garble unrelated text
+MAX_VALUES = 1000  # includes former values, which errors may still quote
+# minimum length of a line in a value of several lines (such as a private key) that is replaced on its own
+_MIN_LINE = 16
+_MIN_CUT, _MAX_CUT = 8, 16  # lengths at which the beginning or the end of a value is replaced in errors
 _MIN_ENCODED = 8
 
 
 class Forms:
-    """A value as texts may write it, longest first."""
+    """The forms in which a text may contain a value, longest first."""
 
     def __init__(self, name: str, value: str) -> None:
         self.reference = f"secret://{name}"
@@ -33,7 +34,7 @@ class Forms:
         return text
 
     def cut_replaced(self, text: str) -> str:
-        """Replace beginnings and ends of the value as well: errors quote long values with their middle left out."""
+        """Replace the beginning and the end of the value as well, because errors shorten long values in the middle."""
         for form in self.plain:
             least = min(max(_MIN_CUT, len(form) // 4), _MAX_CUT)
             if len(form) > least and form[:least] in text:
@@ -44,7 +45,7 @@ class Forms:
 
 
 class ProcessScrubber:
-    """The values read in this process. Threads may read and add at once."""
+    """The values that this process has read. Threads may read and add at the same time."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[str, str], Forms] = OrderedDict()
@@ -52,7 +53,7 @@ class ProcessScrubber:
         self._lock = threading.Lock()
 
     def learn(self, name: str, value: str) -> None:
-        """Add a value."""
+        """Add a value to those that are replaced."""
         if (name, value) in self._known:
             return
         with self._lock:
@@ -62,13 +63,13 @@ class ProcessScrubber:
             self._forms = tuple(self._known.values())
 
     def text(self, text: str) -> str:
-        """Return a text without values."""
+        """Return a text with all values replaced."""
         for forms in self._forms:
             text = forms.replaced(text)
         return text
 
     def error(self, text: str) -> str:
-        """Return an error text without values, nor beginnings and ends of them."""
+        """Return an error's text with all values replaced, and also their beginnings and ends."""
         text = self.text(text)
         for forms in self._forms:
             text = forms.cut_replaced(text)
@@ -90,8 +91,9 @@ def _forms(value: str) -> Iterator[str]:
 
 
 def _in_base64(data: bytes) -> Iterator[str]:
-    """Yield what base64 makes of the value anywhere in a longer text, such as `user:value`: the characters that
-    depend on nothing else."""
+    """Yield the base64 forms of a value within a longer text, such as `user:value`.
+
+    Each has only the characters that don't depend on the surrounding text."""
     for before in range(3):
         first = (before * 8 + 5) // 6
         last = ((before + len(data)) * 8) // 6

@@ -1,4 +1,4 @@
-"""Reads the values of secrets from the sources in the setting `DURABLEAGENTS_SECRETS`, for each call."""
+"""Reads the values of secrets, for each call, from the sources named in the setting `DURABLEAGENTS_SECRETS`."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from durableagents.secret_sources import SecretSource, SourceProblem
 from ledger import scrubbing
 from runs.engine.secrets import SCHEME, SecretUnavailable
 
-CACHE_SECONDS = 30.0  # of what a command printed; environment and files are read for each call
-FAILURE_SECONDS = 5.0  # for which a failed command is not run again
-LIMIT_SECONDS = 15.0  # for all secrets of a call, also if a file system hangs
+CACHE_SECONDS = 30.0  # for the output of commands; environment and files are read for each call
+FAILURE_SECONDS = 5.0  # a failed command is not run again for this time
+LIMIT_SECONDS = 15.0  # for all secrets of a call together, even if a file system hangs
 THREADS = 8
 LOCKS = 64
 MAX_REMEMBERED = 1000
 
 
 class Store:
-    """The secrets of this process. Its values are kept out of records from when they are first read."""
+    """The secrets of this process. Once a value is read, the store keeps it out of records."""
 
     def __init__(self, sources: Callable[[], Sequence[SecretSource]]) -> None:
         self._sources = sources
@@ -44,7 +44,7 @@ class Store:
             raise SecretUnavailable(f"{text}: no answer within {LIMIT_SECONDS:g} s from {found}") from None
 
     def read(self, name: str) -> tuple[str, SecretSource]:
-        """Return a secret's value, and the source that has it. Raises SecretUnavailable."""
+        """Return a secret's value and the source in which it was found. Raises SecretUnavailable."""
         sources = self._sources()
         for source in sources:
             try:
@@ -57,7 +57,7 @@ class Store:
         raise SecretUnavailable(f"{SCHEME}{name} was not found in {looked}")
 
     def _cached(self, source: SecretSource, name: str) -> bytes | None:
-        """Return what a command prints; one that hangs is not run by each call."""
+        """Return a command's output from the cache, so that a command that hangs is not run for each call."""
         place = source, name
         with self._locks[hash(name) % LOCKS]:
             now = time.monotonic()
@@ -84,7 +84,7 @@ class Store:
                     kept.pop(place, None)
 
     def _checked(self, name: str, data: bytes) -> str:
-        """Return a value as text, without the newline at its end. Raises SourceProblem."""
+        """Decode a value, without the newline at its end. Raises SourceProblem."""
         try:
             value = data.decode().rstrip("\r\n")
         except UnicodeDecodeError:

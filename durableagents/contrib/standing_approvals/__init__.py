@@ -1,1 +1,1 @@
-"""Standing approvals. See README.md."""
+"""Standing approvals: a decision that also approves later identical calls. See README.md."""

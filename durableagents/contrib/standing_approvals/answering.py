@@ -1,9 +1,12 @@
-"""Answer same questions by standing approvals. An approval counts as the giver's, judged now by their role, limit and
-part in the run; all else is left to people."""
+"""Answers questions about identical calls by standing approvals.
 
-# The sweeper handles each question in its own transaction under the locks of run and grant: a concurrent decision comes
-# first or finds it decided, and a grant is never overused. Not answered: what the giver couldn't approve, what was
-# asked or tried before, and what requires more than an approval.
+Such an approval counts as the giver's, and is judged by their current role, limit and part in the run. Everything else
+is left to people."""
+
+# The sweeper handles each question in a transaction of its own, under the locks of the run and the standing approval. A
+# concurrent decision either comes first or finds the question decided, and a standing approval is never overused. It
+# doesn't answer what the giver couldn't approve, what was asked or tried before, and what requires more than an
+# approval.
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ from runs.services.command import is_busy
 
 log = logging.getLogger("durableagents.standing_approvals")
 BATCH = 100
-LEFT_SECONDS = 60.0  # until a question left to people is checked again
+LEFT_SECONDS = 60.0  # a question that was left to people is checked again after this time
 _TO_ANSWER = """
     SELECT a.id, a.run_id, g.id FROM approvals_standinggrant g
     JOIN approvals_approval a ON a.same = g.same AND a.state = 'open' AND a.revision = 1 AND a.case_id IS NULL
@@ -40,7 +43,8 @@ _TO_ANSWER = """
       AND NOT EXISTS (SELECT 1 FROM approvals_standingend e WHERE e.grant_id = g.id)
       AND (SELECT count(*) FROM approvals_standinguse u WHERE u.grant_id = g.id) < g.count
     ORDER BY a.opened_at, g.id LIMIT %s"""
-# Questions left to people, by grant, and until when: two grants of the same may differ.
+# Questions left to people, with the time until they are checked again. The key includes the standing approval, because
+# two for the same call may differ.
 _left: dict[tuple[UUID, int], float] = {}
 
 
@@ -49,8 +53,9 @@ class LeftToPeople(Exception):
 
 
 def answer_questions(excluding: list[UUID], until: float) -> list[tuple[UUID, UUID, Exception]]:
-    """Answer open questions by standing approvals, except those in `excluding`; cost is proportional to open and same
-    ones. Return the failures with run and error."""
+    """Answer open questions by standing approvals, except those in `excluding`. Return the failures with run and error.
+
+    The cost is proportional to the number of open questions about identical calls."""
     now = time.monotonic()
     for key in [key for key, till in _left.items() if till <= now]:
         del _left[key]
@@ -66,7 +71,8 @@ def answer_questions(excluding: list[UUID], until: float) -> list[tuple[UUID, UU
         except (LeftToPeople, DurableAgentsError) as no:
             _left[approval_id, grant_id] = time.monotonic() + LEFT_SECONDS
             log.info("approval %s is left to people, not to standing grant %s: %s", approval_id, grant_id, no)
-        except Exception as error:  # one question's failure must not block the others: the sweeper reports it
+        except Exception as error:
+            # The failure of one question must not block others, so it is returned to the sweeper.
             log.exception("run %s: standing grant %s can't answer approval %s", run_id, grant_id, approval_id)
             troubles.append((approval_id, run_id, error))
     return troubles
@@ -74,8 +80,8 @@ def answer_questions(excluding: list[UUID], until: float) -> list[tuple[UUID, UU
 
 @transaction.atomic
 def _answer(approval_id: UUID, run_id: UUID, grant_id: int) -> None:
-    """Approve in the giver's place and count the use. Raises the reason why it is left to people."""
-    if is_busy(run_id):  # don't wait for the run's current holder
+    """Approve in the giver's place and record the use. Raises LeftToPeople with the reason if it can't."""
+    if is_busy(run_id):  # without waiting for a process that holds the run
         return
     unlocked = Approval.objects.get(pk=approval_id)
     if unlocked.state != ApprovalState.OPEN:
@@ -116,7 +122,7 @@ def _answer(approval_id: UUID, run_id: UUID, grant_id: int) -> None:
 
 
 def _same_call(approval: Approval, run: Run, wait: Wait) -> SameCall:
-    """Return what is asked, if asked for the first time. Raises LeftToPeople."""
+    """Return the call in question, if it is asked about for the first time. Raises LeftToPeople."""
     try:
         same_call = read_same_call(bytes(approval.plan))
     except ValueError as error:
@@ -134,20 +140,22 @@ def _same_call(approval: Approval, run: Run, wait: Wait) -> SameCall:
 
 
 def _was_refused(approval: Approval, same_call: SameCall) -> bool:
-    """Return whether the same was rejected or expired in this run before, by each plan."""
+    """Return whether an identical call was rejected or expired in this run before, judged by the plans."""
     no = [ApprovalState.REJECTED, ApprovalState.EXPIRED]
     before = Approval.objects.filter(run_id=approval.run_id, tool=approval.tool, queue=approval.queue, state__in=no)
     for earlier in before.only("plan"):
         try:
             if read_same_call(bytes(earlier.plan)).same == same_call.same:
                 return True
-        except ValueError:  # it is the same as nothing
+        except ValueError:  # without a readable plan, the call is not identical
             continue
     return False
 
 
 def _not_the_same(found: StandingApproval, approval: Approval, same_call: SameCall) -> str:
-    """Return why the grant doesn't apply, or "". The plan counts: the column that finds grants may be forged."""
+    """Return why the grant doesn't apply; empty if it does.
+
+    The plan is compared, because the column by which grants are found may be forged."""
     row = found.row
     if not row.is_about(approval.queue, same_call):
         return "it is for another call"

@@ -1,4 +1,4 @@
-"""Standing approvals over HTTP: reading and ending them, and their limits at a queue. One is given with a decision."""
+"""Standing approvals over HTTP: list and end them, and set their limits at a queue."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from runs.services.bodies import SteerBody
 
 
 class Grants(ApiView):
-    """Standing approvals, newest first: those of the queues where the caller decides, or all for operators, auditors
-    and administrators."""
+    """Standing approvals, newest first.
+
+    Operators, auditors and administrators see all of them, others those of the queues in which they decide."""
 
     permission_classes = [SetsUp]
     roles = READ

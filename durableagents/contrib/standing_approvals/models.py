@@ -1,5 +1,7 @@
-"""Rows of standing approvals: given with a decision, used by later questions, revoked. All are append-only and coded
-(ledger/codes.py), so forged rows let nothing through and restore nothing used up or revoked."""
+"""Rows of standing approvals: given with a decision, used by later questions, revoked.
+
+All are append-only and have codes (ledger/codes.py). So forged rows approve nothing, and a standing approval that is
+used up or revoked stays so."""
 
 from __future__ import annotations
 
@@ -14,8 +16,10 @@ if TYPE_CHECKING:
 
 
 class StandingGrant(Coded):
-    """A person's approval of questions that are the same as `approval`: `same` is the digest of what must be, `fields`
-    the arguments that must be. It covers `count` calls, `most` in all, for one run or all of an agent, `until` then."""
+    """A person's approval of calls that are identical to the one in `approval`.
+
+    `same` is a digest of what must be identical, and `fields` names the arguments that must be. It covers `count` calls
+    and a total of `most`, of one run or of all runs of an agent, and expires at `until`."""
 
     id = models.BigAutoField(primary_key=True)
     approval = models.OneToOneField("approvals.Approval", on_delete=models.PROTECT, related_name="standing_grant")
@@ -55,7 +59,7 @@ class StandingGrant(Coded):
 
 
 class StandingUse(Coded):
-    """The `n`-th question answered by a standing approval, with its amount."""
+    """The `n`-th question that a standing approval answered, with its amount."""
 
     id = models.BigAutoField(primary_key=True)
     grant = models.ForeignKey(StandingGrant, on_delete=models.PROTECT, related_name="uses")
@@ -76,7 +80,7 @@ class StandingUse(Coded):
 
 
 class StandingEnd(Coded):
-    """The end of a standing approval, with author and reason."""
+    """The revocation of a standing approval, with author and reason."""
 
     grant = models.OneToOneField(StandingGrant, primary_key=True, on_delete=models.PROTECT, related_name="end")
     person = models.BigIntegerField(null=True)

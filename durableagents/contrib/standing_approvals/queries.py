@@ -1,5 +1,6 @@
-"""Standing approvals for people: those of their queues, or all. Of the calls only the names of the fixed fields are
-shown."""
+"""Standing approvals as shown to people: those of their queues, or all.
+
+Of the calls' arguments, only the names of the fixed fields are shown."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ PAGE = 50
 
 
 class UseRow(Shape):
-    """An approval that the standing approval answered."""
+    """An approval that a standing approval gave."""
 
     n: int = Field(description="Number of the use, from 1.")
     approval_id: UUID = Field(description="Approval that it answered.")
@@ -57,7 +58,7 @@ class EndRow(Shape):
 
 
 class GrantRow(Shape):
-    """A standing approval: further identical calls pass without another decision."""
+    """A standing approval, by which further identical calls are approved without another decision."""
 
     id: int = Field(description="Id of the standing approval.")
     approval_id: UUID = Field(description="The approval with whose decision it was given.")
@@ -83,7 +84,7 @@ class GrantRow(Shape):
 
     @property
     def sum_words(self) -> str:
-        """Return the amount used of the sum; empty without amounts."""
+        """Return how much of the total amount is used, as text; empty if there are no amounts."""
         if self.sum is None or self.spent is None or self.state == "not_authentic":
             return ""
         return f"{Sum(Decimal(self.spent), self.currency)} of {Sum(Decimal(self.sum), self.currency)}"
@@ -96,7 +97,9 @@ class GrantPage(Page):
 def find_page(
     user: Any, *, queue: str = "", beyond: tuple[datetime, int] | None = None, limit: int = PAGE
 ) -> list[GrantRow]:
-    """Return standing approvals, newest first. Only their newest uses are authenticated; their own pages show all."""
+    """Return standing approvals, newest first.
+
+    Only the newest uses of each are checked for authenticity. The page of a single one checks all."""
     seen = _queues_of(user)
     conditions = ["true"]
     values: list[Any] = []
@@ -115,8 +118,9 @@ def find_page(
 
 
 def find_one(grant_id: int, user: Any) -> tuple[GrantRow, bool]:
-    """Return one standing approval, and whether the reader may revoke it. Raises NotFound, also if the reader may not
-    see it."""
+    """Return a standing approval, and whether the reader may revoke it.
+
+    Raises NotFound, also if the reader may not see it."""
     seen = _queues_of(user)
     with connection.cursor() as cursor:
         cursor.execute(select_whole("g.id = %s"), [grant_id, 1])
@@ -131,7 +135,7 @@ def find_one(grant_id: int, user: Any) -> tuple[GrantRow, bool]:
 
 
 def _queues_of(user: Any) -> frozenset[str] | None:
-    """Return the queues whose standing approvals a user sees; None: all."""
+    """Return the queues whose standing approvals a user may see; None for all queues."""
     held = roles(user)
     if held & {OPERATOR, AUDITOR} or is_admin(user):
         return None
@@ -139,7 +143,9 @@ def _queues_of(user: Any) -> frozenset[str] | None:
 
 
 def find_parties(grants: Sequence[GrantRow]) -> dict[UUID, str]:
-    """Return the party of each one's original case, by the approval's id; of unreadable cases the run's."""
+    """Return the party in the original case of each standing approval, by the approval's id.
+
+    If the viewer can't read the case, the subject of the run is returned instead."""
     cases = list(Approval.objects.filter(pk__in=[each.approval_id for each in grants]).select_related("run"))
     read = readable(cases)
     return {
@@ -181,15 +187,16 @@ def _state(held: StandingApproval) -> str:
 
 
 def queue_panel(queue: Queue) -> dict[str, Any]:
-    """Return the values of a queue's page."""
+    """Return the values for a queue's page."""
     bounds = bounds_in(queue.again) if queue.is_authentic else None
     most = "" if bounds is None or bounds.most is None else str(Sum(bounds.most, queue.currency))
     return {"again": bounds, "again_most": most}
 
 
 def approval_panels(opened: ApprovalDetail) -> list[ApprovalPanel]:
-    """Return the fields of the decision's form, if the reader may give a standing approval. For display: the decision
-    is judged again."""
+    """Return the fields for the decision's form, if the reader may give a standing approval.
+
+    This is only for display; the decision is checked again."""
     if not opened.is_open or opened.facts.queue is None or isinstance(in_ones_own_right(opened.facts), No):
         return []
     bounds = bounds_in(opened.facts.queue.again)

@@ -1,5 +1,7 @@
-"""Read a standing approval in full, under its lock when it is used or taken back. Rows are read as JSON, so an
-unreadable one breaks nothing. A forged grant or use lets nothing through; any row that ends a grant ends it."""
+"""Reads a standing approval completely, under its lock when it is used or revoked.
+
+Rows are read as JSON, so that one with invalid values doesn't break the others. A forged grant or use approves nothing,
+while any row that ends a grant is respected, even a forged one."""
 
 from __future__ import annotations
 
@@ -16,16 +18,16 @@ from approvals.policy import Sum
 from durableagents.contrib.standing_approvals.models import StandingEnd, StandingGrant, StandingUse
 from ledger.rows import row_of
 
-# Arbitrary and the same in every process: with a grant's id, its advisory lock.
+# An arbitrary number, the same in every process. With a grant's id, it is the grant's advisory lock.
 _LOCK = 7_231_076
-_LOCK_OF_SAME = 7_231_077  # with a digest of the sameness: the lock of all such grants
+_LOCK_OF_SAME = 7_231_077  # with the digest of a call: the lock of all standing approvals for it
 _NEWEST = "ORDER BY g.at DESC, g.id DESC LIMIT %s"
-# Whether a call was sent under the approval of a wait `w`, or under one given in view of it.
+# Whether a call was sent under the approval of a wait `w`, or under one that was given after it and includes it.
 USED = """w.consumed_at IS NOT NULL OR EXISTS (
     SELECT 1 FROM runs_wait x WHERE x.run_id = w.run_id AND x.consumed_by = w.slot AND x.consumed_at > w.resolved_at)"""
-# Columns that are readable whatever was written to the row.
+# Columns that can be read even if other columns have invalid values.
 _READABLE = "(to_jsonb(g) - 'fields' - 'code')::text"
-# Whether an approval that it gave is still unused.
+# Whether the standing approval has given an approval that is still unused.
 _HAS_UNUSED = f"""EXISTS (
     SELECT 1 FROM approvals_standinguse u JOIN approvals_approval a ON a.id = u.approval_id AND a.state = 'approved'
     JOIN runs_wait w ON w.id = a.wait_id JOIN runs_run r ON r.id = w.run_id
@@ -33,19 +35,19 @@ _HAS_UNUSED = f"""EXISTS (
       AND (w.grant_expires_at > clock_timestamp() OR EXISTS (
           SELECT 1 FROM runs_wait y WHERE y.run_id = w.run_id AND y.slot = w.slot AND y.kind = 'approval'
           AND y.n > w.n AND y.resolved_at IS NULL)))"""
-MAX_USES = 50  # that a list reads of each
+MAX_USES = 50  # uses read per standing approval in lists
 
 
 @dataclass(frozen=True)
 class StandingApproval:
-    """A standing approval and its uses, as of `now`."""
+    """A standing approval and its uses, at the time `now`."""
 
     row: StandingGrant
     uses: Sequence[StandingUse]
     end: StandingEnd | None
     now: datetime
     used: int
-    spent: Decimal  # the total of all uses
+    spent: Decimal  # the total amount of all uses
     has_unused: bool
 
     @cached_property
@@ -54,7 +56,7 @@ class StandingApproval:
 
     @property
     def is_over(self) -> str:
-        """Return why it lets nothing through any more; empty while it may."""
+        """Return why it can no longer be used; empty if it can."""
         if not self.is_authentic:
             return "this installation didn't record it"
         if self.end is not None:
@@ -85,7 +87,7 @@ def lock_grant(grant_id: int) -> StandingApproval | None:
 
 
 def others_of(same: str, person: int | None) -> list[StandingApproval]:
-    """Lock and return a person's other usable standing approvals of the same."""
+    """Lock and return a person's other usable standing approvals of identical calls."""
     there = "g.same = %s AND g.person = %s AND g.until > clock_timestamp()"
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [_LOCK_OF_SAME, same])
@@ -95,12 +97,14 @@ def others_of(same: str, person: int | None) -> list[StandingApproval]:
 
 
 def select_whole(condition: str) -> str:
-    """Return SQL that reads those of a condition, newest first. The last parameter is the limit, NULL for none."""
+    """Return SQL that reads all standing approvals that meet a condition, newest first.
+
+    The last parameter is the limit, NULL for none."""
     return _select(condition, "ALL", _HAS_UNUSED)
 
 
 def select_for_list(condition: str) -> str:
-    """Return such SQL for a list, with only the newest uses of each."""
+    """Return the same SQL for lists: it reads only the newest uses of each."""
     return _select(condition, str(MAX_USES), "false")
 
 
@@ -116,7 +120,7 @@ def _select(condition: str, uses: str, has_unused: str) -> str:
 
 
 def held_in(value: str) -> StandingApproval:
-    """Parse one result."""
+    """Parse one result of these statements."""
     found = json.loads(value)
     return StandingApproval(
         row_of(StandingGrant, found["grant"], found["readable"]),

@@ -1,4 +1,4 @@
-"""Give a standing approval with a decision, and take it back. Each act is one transaction."""
+"""Gives standing approvals with a decision, and revokes them. Each act is one transaction."""
 
 from __future__ import annotations
 
@@ -36,8 +36,10 @@ from runs.services.bodies import SteerBody
 
 
 class BoundsBody(SteerBody):
-    """Limits of standing approvals at a queue: `times` calls, `days`, and a total `sum` in the queue's currency (empty:
-    the amount that the person giving one may approve at once). Without `times`, none may be given."""
+    """Limits of standing approvals at a queue: `times` calls, `days`, and a total `sum` in the queue's currency.
+
+    If `sum` is empty, the limit is the amount that the person may approve at once. Without `times`, none may be
+    given."""
 
     times: Annotated[int, Field(strict=False, ge=0, le=MAX_TIMES), NoFlag] = Field(
         default=0, description="Number of calls that one may cover; 0: none may be given."
@@ -54,8 +56,9 @@ class BoundsBody(SteerBody):
 @two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def set_limits(name: str, body: BoundsBody, *, seen: str | None = None, by: Actor) -> Queue:
-    """Set the bounds of standing approvals at a queue; no times: none. Existing ones stay in force. Raises InvalidInput
-    by the wrong field, Moved, NotFound, Forbidden, JustificationRequired."""
+    """Set the limits of standing approvals at a queue; without times, none may be given. Existing ones stay in force.
+
+    Raises InvalidInput with the wrong field, Moved, NotFound, Forbidden, JustificationRequired."""
     by, why = as_admin(by), justified("queue_grants", body.justification)
     queue = unmoved(name, "again", seen)
     if body.times and not body.days:
@@ -71,11 +74,11 @@ def set_limits(name: str, body: BoundsBody, *, seen: str | None = None, by: Acto
     return store("queue_grants", queue, by=by, before=before, why=why)
 
 
-# Held until the end, so that a concurrent use comes before or after, and sees the outcome.
+# Locked until the end of the transaction, so that a concurrent use comes before, or comes after and sees the outcome.
 _HOLD = """
     SELECT w.id FROM runs_wait w JOIN approvals_approval a ON w.id = a.wait_id
     WHERE a.id = ANY(%s::uuid[]) ORDER BY w.id FOR UPDATE OF w"""
-# Unused approvals under the standing approval lapse as well.
+# Ends the unused approvals that the standing approval gave.
 _LAPSE = f"""
     UPDATE runs_wait w SET grant_expires_at = %s FROM approvals_approval a
     WHERE a.id = ANY(%s::uuid[]) AND w.id = a.wait_id AND w.grant_expires_at > %s
@@ -83,12 +86,12 @@ _LAPSE = f"""
 
 
 class GrantOver(DurableAgentsError):
-    """There is nothing to take back."""
+    """The standing approval has already ended, so it can't be revoked."""
 
     status, code, title = 409, "illegal-state", "Already ended"
 
 
-_OF_HOW_MUCH = "“Total amount”"  # the field's label on the case's page
+_OF_HOW_MUCH = "“Total amount”"  # the label of the field on the case's page
 
 
 @transaction.atomic
@@ -102,10 +105,11 @@ def approve_again(
     stage: int | None = None,
     typed: Mapping[str, str] | None = None,
 ) -> Approval:
-    """Approve a question and give a standing approval with the times, sum and end of `again`. Only for people who
-    decide by a role of their own, within the queue's bounds and for no more in all than they may approve at once;
-    otherwise like `services.decide`. Raises as that does, and InvalidInput by the wrong field; then nothing has
-    changed."""
+    """Approve a question, and give a standing approval with the times, total amount and end in `again`.
+
+    The person must decide by a role of their own. The standing approval must be within the queue's limits, and its
+    total within the amount that the person may approve at once. Otherwise it works like `services.decide`. Raises what
+    that raises, and InvalidInput with the wrong field; then nothing is changed."""
     unlocked = Approval.objects.filter(pk=approval_id).first()
     if unlocked is None:
         raise NotFound("approval", approval_id)
@@ -149,7 +153,7 @@ def approve_again(
 
 
 def _sum(same_call: SameCall, again: AgainBody) -> Sum | None:
-    """Return the sum of all together. Raises InvalidInput."""
+    """Return the total amount of all calls together. Raises InvalidInput."""
     if same_call.amount is None and again.sum is not None:
         raise wrong("again.sum", "doesn't apply: this call has no amount", "leave it out", _OF_HOW_MUCH)
     if same_call.amount is None:
@@ -161,13 +165,13 @@ def _sum(same_call: SameCall, again: AgainBody) -> Sum | None:
 
 
 def _locked_facts(unlocked: Approval, by: Actor) -> Facts:
-    """Return the facts under lock. Raises AlreadyDecided, RecordDamaged."""
+    """Lock the question and return its facts. Raises AlreadyDecided, RecordDamaged."""
     _, run, _, approval = locked_question(unlocked, by)
     return facts_of(approval, run, by, frozenset([by.role]), locked=True)
 
 
 def _check(facts: Facts, again: AgainBody, sum_: Sum | None) -> None:
-    """Check the person and the bounds. Raises Forbidden, InvalidInput."""
+    """Check that the person may give it, and that it is within the limits. Raises Forbidden, InvalidInput."""
     assert facts.queue is not None
     if facts.who.person is None:
         raise Forbidden("Only a person with an account can give a standing approval.")
@@ -197,7 +201,7 @@ def _check(facts: Facts, again: AgainBody, sum_: Sum | None) -> None:
 
 
 def _check_who_set_them(approval: Approval, by: Actor) -> None:
-    """Check that the person didn't set or agree to the bounds since the question was opened. Raises Forbidden."""
+    """Check that the person hasn't set or confirmed the limits since the question was opened. Raises Forbidden."""
     own = ActRecord.objects.filter(
         action="queue_grants", queue=approval.queue, person=by.person, at__gte=approval.opened_at
     )
@@ -207,7 +211,9 @@ def _check_who_set_them(approval: Approval, by: Actor) -> None:
 
 
 def _check_with_others(facts: Facts, again: AgainBody, sum_: Sum | None, others: Sequence[StandingApproval]) -> None:
-    """Check the bounds over all of the person's usable approvals of the same. Raises InvalidInput with what is left."""
+    """Check the limits over all usable standing approvals of the person for identical calls.
+
+    Raises InvalidInput with what is left."""
     bounds = bounds_in(facts.queue.again) if facts.queue is not None else None
     assert bounds is not None
     if not others:
@@ -270,9 +276,11 @@ def _given(
 
 @transaction.atomic
 def revoke(grant_id: int, *, justification: str, by: Actor, roles: Iterable[str]) -> StandingApproval:
-    """Take back a standing approval, as its giver, a decider of its queue, an operator or an administrator. Its unused
-    approvals lapse; calls already sent are unaffected. A forged ending stays, and the unused ones lapse with this act.
-    Raises NotFound, Forbidden, GrantOver, JustificationRequired."""
+    """Revoke a standing approval.
+
+    Its giver, a decider of its queue, an operator or an administrator may do so. Its unused approvals lapse; calls that
+    were already sent are not affected. If there is a forged revocation, that row stays, and the unused approvals lapse
+    with this act. Raises NotFound, Forbidden, GrantOver, JustificationRequired."""
     found = lock_grant(grant_id)
     if found is None:
         raise NotFound("standing grant", grant_id)
@@ -306,7 +314,9 @@ def revoke(grant_id: int, *, justification: str, by: Actor, roles: Iterable[str]
 
 
 def _as(row: StandingGrant, by: Actor, roles: frozenset[str]) -> Actor:
-    """Return the actor in the role that may take it back; a forged queue disqualifies deciders. Raises Forbidden."""
+    """Return the actor in a role that may revoke it. Raises Forbidden.
+
+    Deciders may not revoke it if the queue's row is forged."""
     not_authentic: Forbidden | None = None
     try:
         role = role_held(row.queue)
@@ -325,7 +335,7 @@ def _as(row: StandingGrant, by: Actor, roles: frozenset[str]) -> Actor:
 
 
 def grant_snapshot(row: StandingGrant) -> dict[str, Any]:
-    """Return its values for an act's record."""
+    """Return the standing approval's values for an act's record."""
     return {
         "approval": str(row.approval_id),
         "tool": row.tool,

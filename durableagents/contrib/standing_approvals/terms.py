@@ -1,4 +1,4 @@
-"""Limits of standing approvals, and the question that one is asked. Pure."""
+"""Limits of standing approvals, and the kind of question that they can answer. Pure."""
 
 from __future__ import annotations
 
@@ -20,20 +20,22 @@ MAX_DAYS = 366
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Bounds of standing approvals: times, days from giving, sum of all; None: what the giver may approve at once."""
+    """The limits of standing approvals: calls, days from the decision, and total amount.
+
+    A total of None stands for the amount that the giver may approve at once."""
 
     times: int
     days: int
     most: Decimal | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain data for the queue's row."""
+        """Return the limits as plain data, for the queue's row."""
         fields: dict[str, Any] = {"times": self.times, "days": self.days}
         return fields if self.most is None else fields | {"most": format(self.most, "f")}
 
 
 def bounds_in(values: Any) -> Bounds | None:
-    """Parse a queue's bounds; None if not allowed or unreadable."""
+    """Parse a queue's limits; None if standing approvals are not allowed, or the limits can't be read."""
     if not isinstance(values, Mapping):
         return None
     times, days, most = values.get("times"), values.get("days"), values.get("most")
@@ -48,10 +50,12 @@ def bounds_in(values: Any) -> Bounds | None:
 
 @dataclass(frozen=True, slots=True)
 class SameCall:
-    """A question for a standing approval: the digest and the fields of what must be the same, and any amount."""
+    """A call that a standing approval can cover.
+
+    It has the digest and the names of the fields that must be identical, and any amount."""
 
     same: str
-    unkeyed: str  # as in rows from before the digest was keyed
+    unkeyed: str  # the digest without a key, as in old rows
     fields: list[str]
     tool: str
     agent: str
@@ -59,7 +63,7 @@ class SameCall:
 
 
 def same_call_in(plan: Any) -> SameCall:
-    """Return a plan as SameCall. Raises ValueError with the reason why there can be no standing approval for it."""
+    """Build a SameCall from a plan. Raises ValueError with the reason why the call can't have a standing approval."""
     digest = sameness(plan)
     if is_staged(plan):
         raise ValueError("it needs several people")
@@ -76,7 +80,7 @@ def same_call_in(plan: Any) -> SameCall:
 
 
 def read_same_call(stored: bytes) -> SameCall:
-    """Return a stored plan as SameCall, with numbers as written, as in `sameness_of`. Raises ValueError."""
+    """Build a SameCall from a stored plan. Numbers keep their spelling, as in `sameness_of`. Raises ValueError."""
     try:
         return same_call_in(json.loads(stored))
     except RecursionError:

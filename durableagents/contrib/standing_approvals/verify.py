@@ -1,5 +1,7 @@
-"""Verify standing approvals against the journal, for `approvals.verification`: each approval is counted once, is the
-giver's, of the same call and within the bounds; each grant was given with a recorded decision."""
+"""Verifies standing approvals against the journal, for `approvals.verification`.
+
+Each approval must be counted once, be the giver's, be for an identical call, and be within the limits. Each grant must
+have been given with a recorded decision."""
 
 from __future__ import annotations
 
@@ -22,13 +24,14 @@ from runs.engine.tape import payload_of
 
 
 class StandingApprovals:
-    """One run's approvals by standing approvals, and those given in it."""
+    """Checks one run's approvals by standing approvals, and the standing approvals that were given in it."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
-        self.by_grant: dict[str, tuple[int, e.ApprovalDecided, int, int]] = {}  # with grant id and use number
+        # with the id of the grant and the number of the use
+        self.by_grant: dict[str, tuple[int, e.ApprovalDecided, int, int]] = {}
         self.given: dict[str, tuple[int, e.ApprovalDecided, Mapping[str, Any]]] = {}
-        self.sent: dict[str, list[int]] = {}  # by slot, of call and approval: where calls were sent
+        self.sent: dict[str, list[int]] = {}  # by slot: the events by which calls were sent
         self.yes: dict[
             tuple[str, str], list[tuple[int, str]]
         ] = {}  # by slot and queue: each approval with its question
@@ -60,14 +63,14 @@ class StandingApprovals:
 
     @property
     def uses(self) -> dict[str, StandingUse]:
-        """Return the rows of this run's uses, by question."""
+        """Return the rows of uses in this run, by question."""
         if self._uses is None:
             rows = self.journal.rows(StandingUse, "id", related=["grant__end", "approval"])
             self._uses = {str(row.approval_id): row for row in rows}
         return self._uses
 
     def _decisions(self) -> Iterator[str]:
-        """Check that rows and events of decisions agree whether a person or a standing approval made them."""
+        """Check that rows and events agree on whether a person or a standing approval decided."""
         if "approvals_approval" not in self.journal.present:
             return
         by_one = Q(auth=BY_STANDING_APPROVAL) | Q(approval_id__in=self.by_grant)
@@ -85,7 +88,7 @@ class StandingApprovals:
             yield f"{what}: a standing approval counts only for its giver"
 
     def problems(self) -> Iterator[str]:
-        """Yield the problems of the rows."""
+        """Yield the problems found in the rows."""
         missing = dict(self.by_grant)
         for id, use in self.uses.items():
             recorded = missing.pop(id, None)
@@ -124,7 +127,7 @@ class StandingApprovals:
                 yield f"{what}: the call went out (event {sent}) after its standing approval was revoked"
 
     def _sent_under(self, decided: e.ApprovalDecided) -> Iterator[int]:
-        """Yield where the approval was the one a call was sent under: its queue's last one by then."""
+        """Yield the events that sent a call under this approval, which was then the last one of its queue."""
         slot = decided.slot or ""
         events = self.yes.get((slot, self._asked.get(decided.approval_id, "")), [])
         for sent in self.sent.get(slot, []):
@@ -160,7 +163,7 @@ class StandingApprovals:
 
 
 def _not_within(use: StandingUse, grant: StandingGrant, same_call: SameCall) -> str:
-    """Return why a use is not within its grant; empty if it is."""
+    """Return why a use is not covered by its grant; empty if it is."""
     question = use.approval
     if not grant.is_about(question.queue, same_call):
         return "the answered request is not identical"
@@ -182,7 +185,7 @@ def _not_within(use: StandingUse, grant: StandingGrant, same_call: SameCall) -> 
 
 
 def find_revoked(run_id: UUID) -> dict[UUID, datetime]:
-    """Return which approvals of a run ended early, since their standing approval was revoked, and when."""
+    """Return which approvals of a run ended early because their standing approval was revoked, and when."""
     found = {}
     for use in StandingUse.objects.filter(run_id=run_id).select_related("grant__end"):
         end = _end_of(use.grant)
@@ -199,7 +202,7 @@ def _end_of(grant: StandingGrant) -> StandingEnd | None:
 
 
 def _lapsed_at(grant: StandingGrant) -> datetime | None:
-    """Return when a grant was taken back whose end could not be written because of a forged row."""
+    """Return when a grant was revoked. It is used if a forged row prevented the revocation from being written."""
     if not StandingEnd.objects.filter(grant=grant).exists():
         return None
     rows = ActRecord.objects.filter(action="standing_revoke", subject=str(grant)).order_by("at", "id")

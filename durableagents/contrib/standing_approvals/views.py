@@ -24,7 +24,7 @@ class GrantsPage(QueuePage):
     template = "standing_approvals/grants.html"
 
     def tell(self, request: HttpRequest, refused: Refused | None = None) -> HttpResponse:
-        """Show the page."""
+        """Show the page, or the next part of the list."""
         beyond, size = placed_at(request.GET.get("beyond", "")), queries.PAGE
         found = queries.find_page(request.user, beyond=beyond, limit=size + 1)
         grants, more = found[:size], ""
@@ -41,7 +41,7 @@ class OneGrantPage(QueuePage):
     template = "standing_approvals/grant.html"
 
     def tell(self, request: HttpRequest, refused: Refused | None = None, *, grant_id: int) -> HttpResponse:
-        """Show the page, with a refused form."""
+        """Show the page, with the errors of a refused form."""
         grant, may_end = queries.find_one(grant_id, request.user)
         about = queries.find_parties([grant]).get(grant.approval_id, "")
         fields: dict[str, Any] = {"g": grant, "may_end": may_end, "about": about, **self.context(request, refused)}
@@ -49,7 +49,7 @@ class OneGrantPage(QueuePage):
 
 
 class GrantEnds(Act, OneGrantPage):
-    """Revoke one. The service checks who may."""
+    """Revoke a standing approval. The service checks who may."""
 
     act, done = "end", "Standing approval revoked. Later calls need approval again."
     page, has_own_page = "standing_grant", True
@@ -59,12 +59,12 @@ class GrantEnds(Act, OneGrantPage):
         return actor(self.request, "")
 
     def service(self, grant_id: int, *, by: Actor, justification: str) -> StandingApproval:
-        """Revoke it, if the person sees it."""
+        """Revoke it, if the person may see it."""
         queries.find_one(grant_id, self.request.user)
         return services.revoke(grant_id, justification=justification, by=by, roles=roles(self.request.user))
 
     def after(self, request: HttpRequest, result: StandingApproval, **address: Any) -> HttpResponse:
-        """Say also if an earlier revocation in the database is not authentic."""
+        """Add a note if the database has an earlier revocation that is not authentic."""
         if result.end is not None and not result.end.is_authentic:
             self.done = (
                 "Unused approvals from it are void. The database holds an earlier revocation that is not authentic."

@@ -1,4 +1,4 @@
-"""Proof with approvals: a fresh second factor, and typing what is approved. See README.md."""
+"""Proof with approvals: a recent second factor, and typing the values that are approved. See README.md."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class StepUpConfig(AppConfig):
     append_only_tables = ("approvals_assertion",)
 
     def ready(self) -> None:
-        """Install this app's feature. Raises ImproperlyConfigured without the app accounts."""
+        """Install this app's feature. Raises ImproperlyConfigured if the app accounts is not installed."""
         if not apps.is_installed("durableagents.contrib.accounts"):
             raise ImproperlyConfigured(
                 "durableagents.contrib.step_up requires durableagents.contrib.accounts: add it to "
@@ -39,5 +39,5 @@ class StepUpConfig(AppConfig):
 
 
 def _page(name: str) -> Callable[..., Any]:
-    """Return a function of pages.py, which is loaded when it is called: workers don't load sign-in."""
+    """Return a wrapper that imports pages.py when it is called, so that workers don't load the sign-in code."""
     return lambda *given: getattr(import_module("durableagents.contrib.step_up.pages"), name)(*given)

@@ -1,4 +1,4 @@
-"""Proof with an approval: what is typed, and signing in again."""
+"""Proof with an approval: the values that are typed, and a new sign-in."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from runs.engine.gating.stages import APPROVE
 
 
 class SignedForElse(DurableAgentsError):
-    """The passkey's signature is not for this decision."""
+    """The passkey's signature is for another decision."""
 
     status, code, title = 403, "passkey-for-else", "The passkey signed another decision"
 
@@ -28,7 +28,7 @@ class SignedForElse(DurableAgentsError):
 
 
 class NothingToShow(DurableAgentsError):
-    """The user has no second factor, or neither that nor a password."""
+    """The user has no second factor, and, if a password would be enough, no password either."""
 
     status, code, title = 403, "nothing-to-show", "No second factor"
 
@@ -43,8 +43,10 @@ class NothingToShow(DurableAgentsError):
 def collect_proof(
     wanted: Wanted, typed: Mapping[str, str], *, by: Actor, now: datetime, signed: Signed | None = None
 ) -> dict[str, Any] | None:
-    """Return the proof for the record; None if none is needed. `signed` is a passkey's signature for this approval; one
-    used to sign in doesn't count. Raises InvalidInput for what was not typed, ProofNeeded, KeyCannotProve."""
+    """Return the proof for the record; None if none is needed.
+
+    `signed` is a passkey's signature of this approval; one from signing in doesn't count. Raises InvalidInput for
+    values that were not typed, ProofNeeded, KeyCannotProve."""
     fields: dict[str, Any] = {}
     if wanted.typed:
         if missing := wanted.not_typed(typed):
@@ -65,7 +67,7 @@ def _by_session(wanted: Wanted, by: Actor, now: datetime) -> dict[str, Any]:
 
 
 def _by_passkey(wanted: Wanted, signed: Signed, now: datetime) -> dict[str, Any]:
-    """Return the proof by passkey, its age counted from the challenge: the signature is newer."""
+    """Return the proof by passkey. Its age is counted from the challenge, which is older than the signature."""
     at = datetime.fromisoformat(signed.terms["at"])
     age = ceil((now - at).total_seconds())
     if wanted.not_fresh(age, PASSKEY):
@@ -74,11 +76,11 @@ def _by_passkey(wanted: Wanted, signed: Signed, now: datetime) -> dict[str, Any]
 
 
 def check_signed(signed: Signed, approval: Approval, verdict: str, by: Actor) -> None:
-    """Check that a passkey's signature is valid and for this decision. Raises SignedForElse."""
+    """Check that a passkey's signature is valid and belongs to this decision. Raises SignedForElse."""
     right = terms_of_yes(approval.id, approval.revision, approval.plan_hash, verdict, by.person)
     if by.kind != "user" or by.person is None or about(signed.terms) != right:
         raise SignedForElse("it was made for another decision")
-    # The question's lock prevents another use between check and insert.
+    # The lock on the question prevents another use between this check and the insert.
     if Assertion.objects.filter(challenge=signed.challenge).exists():
         raise SignedForElse("it was used already")
     if problem := signed.problem():
@@ -97,10 +99,12 @@ def _not_typed(wanted: Wanted, missing: list[str]) -> InvalidInput:
 
 
 class FreshProof(DecisionGuard):
-    """Above a threshold an approval is typed, and its person has signed in again."""
+    """Requires that values are typed, and the person has signed in again, for approvals above a threshold."""
 
     def proof(self, pending: PendingDecision) -> dict[str, Any]:
-        """Raises SignedForElse, InvalidInput, ProofNeeded, KeyCannotProve; DefinitionError for an unreadable plan."""
+        """Return the proof for a decision. Raises SignedForElse, InvalidInput, ProofNeeded, KeyCannotProve.
+
+        Raises DefinitionError if the plan can't be read."""
         approval, by, signed = pending.approval, pending.by, pending.evidence
         if signed is not None:
             check_signed(signed, approval, pending.verdict, by)

@@ -1,4 +1,4 @@
-"""Stored assertions of decisions: see durableagents/contrib/accounts/assertions.py."""
+"""Stored passkey signatures of decisions: see accounts/assertions.py."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BYTES = ("public_key", "authenticator_data", "client_data", "signature")
 
 
 def terms_of_yes(approval_id: UUID, revision: int, plan_hash: str, verdict: str, person: int | None) -> dict[str, Any]:
-    """Return the terms a signature covers, without nonce and time."""
+    """Return the terms that a signature covers, except nonce and time."""
     return {
         "v": 1,
         "what": YES,
@@ -29,8 +29,9 @@ def terms_of_yes(approval_id: UUID, revision: int, plan_hash: str, verdict: str,
 
 
 class Assertion(models.Model):
-    """A passkey's signature for one decision. Append-only, each challenge once. It needs no code: the coded decision
-    and event name its digest."""
+    """A passkey's signature of one decision. Rows are append-only, and each challenge can occur once.
+
+    It needs no code, because decision and event have codes and contain its digest."""
 
     id = models.BigAutoField(primary_key=True)
     run_id = models.UUIDField()
@@ -56,7 +57,7 @@ class Assertion(models.Model):
 
     @classmethod
     def of(cls, signed: Signed, *, decision: Any, run_id: Any) -> Assertion:
-        """Return the unsaved row for a signature."""
+        """Build the row for a signature, without saving it."""
         parts = {name: getattr(signed, name) for name in ("terms", *_TEXTS, *_BYTES)}
         person = signed.terms["person"]
         return cls(run_id=run_id, decision=decision, person=person, challenge=signed.challenge, **parts)

@@ -1,4 +1,4 @@
-"""The page that asks who approves to sign in again."""
+"""The page on which the person who approves signs in again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from runs.engine.gating.stages import APPROVE
 
 
 def answer(request: HttpRequest, what: str, approval: Approval) -> tuple[HttpResponse | None, Signed | None]:
-    """Check the proof in a form, if any: return the page again if it is wrong, and a passkey's signature, if any."""
+    """Check the proof in a form, if there is one.
+
+    Returns the page to show again if the proof is wrong, and a passkey's signature if there is one."""
     is_shown = any(name in request.POST for name in (again.PASSWORD, again.CODE, again.PASSKEY))
     if not is_shown or not isinstance(request.user, User):
         return None, None
@@ -26,14 +28,15 @@ def answer(request: HttpRequest, what: str, approval: Approval) -> tuple[HttpRes
 
 
 def ask(request: HttpRequest, what: str, approval: Approval, wanted: Wanted) -> HttpResponse:
-    """Return the page that asks, however recent the last proof is: a passkey signs the approval itself. Raises
-    NothingToShow if the user has no suitable factor."""
+    """Return the page that asks for a proof, even if the last one is recent, since a passkey signs the approval itself.
+
+    Raises NothingToShow if the user has no suitable factor."""
     user = request.user
     assert isinstance(user, User)
     if not factors.has_factor(user) and (wanted.factor or not user.has_usable_password()):
         raise NothingToShow(wanted)
     page = again.ask_for(request, what, terms=_terms(request, approval)).page
-    assert page is not None  # the form has no proof: `answer` takes it out
+    assert page is not None  # `answer` has removed any proof from the form
     return page
 
 

@@ -1,4 +1,4 @@
-"""Verify assertions against their decisions and the records of their passkeys."""
+"""Verifies passkey signatures against their decisions and the records of their passkeys."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Assertions:
         """Ignore the journal's events: `approvals` compares them with the decisions."""
 
     def problems(self) -> Iterator[str]:
-        """Yield a sentence for each signature that is missing, or not that of its decision."""
+        """Yield a problem for each signature that is missing or doesn't match its decision."""
         signed = set()
         for row in self.journal.rows(Assertion, "id", related=["decision__approval"]):
             signed.add(row.decision_id)
@@ -56,7 +56,7 @@ class Assertions:
 
 
 def _not_theirs(row: Assertion, at: datetime) -> str:
-    """Return why the passkey was not one of this account's at that time; empty if it was."""
+    """Return why the passkey did not belong to this account at that time; empty if it did."""
     records = AccountRecord.objects.filter(
         subject_person=row.person, action__in=["factor_added", "factor_removed"], at__lte=at + SLACK
     )

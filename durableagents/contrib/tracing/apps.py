@@ -11,7 +11,7 @@ class TracingConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Install this app's feature, if there is a collector to send to. Nothing is imported otherwise."""
+        """Install this app's feature if a collector is configured. Otherwise nothing is imported."""
         if is_on():
             from durableagents.contrib.tracing.own_features import feature
             from runs import features
@@ -20,7 +20,7 @@ class TracingConfig(AppConfig):
 
 
 def is_on() -> bool:
-    """Return whether there is a collector to send to."""
+    """Return whether a collector is configured."""
     from django.conf import settings
 
     known = settings.DURABLEAGENTS

@@ -27,11 +27,12 @@ from ledger.observers import Answered
 log = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS = 5.0
-# Of spans of requests: those above the limit replace the oldest; they are sent every second.
+# Limit for spans of requests, which are sent every second. Beyond it, new spans replace the oldest.
 MAX_QUEUED = 8192
 PAUSE_SECONDS = 1.0
 EXIT_SECONDS = 2.0
-# What a collector answers that will not take this batch later either. A wrong address or key can be repaired.
+# Responses after which the batch is not sent again, because the collector would refuse it later too. A wrong address or
+# key is not among them, because it can be corrected.
 _REFUSED = (400, 413, 415, 422)
 _KINDS = {
     "internal": SpanMessage.SPAN_KIND_INTERNAL,
@@ -43,23 +44,26 @@ _SAMPLED = 1
 
 class Outcome(Enum):
     TAKEN = auto()
-    REFUSED = auto()  # for good
+    REFUSED = auto()  # it would be refused again
     AWAY = auto()
 
 
 class OTLPSender(OTLPSpanExporter):
-    """The library's exporter, for address, headers, TLS and repeats. Its own spans and encoder cost 58 µs a span; the
-    same messages filled from ours a quarter of that."""
+    """The library's exporter, used for address, headers, TLS and repetitions.
+
+    Its own spans and encoder take 58 µs per span. Building the same messages from our spans takes a quarter of that."""
 
     def __init__(self, endpoint: str | None) -> None:
-        """`endpoint` is the base address of the collector; None: as the OTEL_* variables say."""
+        """`endpoint` is the base address of the collector; if None, the OTEL_* variables determine it."""
         address = f"{endpoint.rstrip('/')}/v1/traces" if endpoint else None
         super().__init__(endpoint=address, timeout=TIMEOUT_SECONDS)
         self._resource = _resource()
         self._is_away = False
 
     def send(self, sent: Sequence[Span]) -> Outcome:
-        """Send the spans, with repeats within the timeout. Log when the collector goes away and when it is back."""
+        """Send the spans, with repetitions within the timeout.
+
+        Log when the collector becomes unreachable and when it is back."""
         result = self._client.export(encoded(merged(sent), self._resource).SerializeToString())
         reason = result.reason or result.error or "no answer"
         if not result.success and result.status_code in _REFUSED:
@@ -73,7 +77,7 @@ class OTLPSender(OTLPSpanExporter):
 
 
 class Requests:
-    """Sends the spans of requests that this process answered, from a thread that begins with the first."""
+    """Sends the spans of requests that this process has answered, in a thread that starts with the first one."""
 
     def __init__(self, endpoint: str | None, ratio: float) -> None:
         self._endpoint, self._ratio = endpoint, ratio
@@ -84,7 +88,7 @@ class Requests:
         self._lock = threading.Lock()
 
     def answered(self, answered: Answered) -> None:
-        """Queue the span of a request. Never blocks."""
+        """Queue the span of a request without blocking."""
         if not spans.is_sampled(answered.request.trace_id, self._ratio):
             return
         self._queue.append(spans.of_request(answered))
@@ -105,7 +109,7 @@ class Requests:
                 sender.send(taken)
 
     def _leave(self) -> None:
-        """Send what is queued, at most for `EXIT_SECONDS`."""
+        """Send the queued spans when the process exits, for at most `EXIT_SECONDS`."""
         self._is_leaving.set()
         self._has_spans.set()
         if self._thread is not None:
@@ -113,7 +117,7 @@ class Requests:
 
 
 def merged(sent: Sequence[Span]) -> Sequence[Span]:
-    """Return the spans, with each beginning and its end in one, which is changed, where both are among them."""
+    """Return the spans. If a beginning and its end are both among them, they are merged, which changes the end."""
     begun: dict[str, Span] = {}
     for span in sent:
         if span.is_end and (begin := begun.get(span.parent)) is not None:
@@ -124,7 +128,9 @@ def merged(sent: Sequence[Span]) -> Sequence[Span]:
 
 
 def encoded(sent: Sequence[Span], resource: Sequence[KeyValue]) -> ExportTraceServiceRequest:
-    """Return the message for the collector. What can't be encoded, as its event is damaged, is left out and logged."""
+    """Return the message for the collector.
+
+    Spans that can't be encoded because their event is damaged are logged and left out."""
     request = ExportTraceServiceRequest()
     resource_spans = request.resource_spans.add()
     resource_spans.resource.attributes.extend(resource)
@@ -167,7 +173,7 @@ def _fill(attributes: Any, values: Mapping[str, Any]) -> None:
 
 def _resource() -> Sequence[KeyValue]:
     known = dict(Resource.create({"host.name": socket.gethostname(), "process.pid": os.getpid()}).attributes)
-    if str(known.get("service.name", "")).startswith("unknown_service"):  # OTEL_SERVICE_NAME doesn't say
+    if str(known.get("service.name", "")).startswith("unknown_service"):  # OTEL_SERVICE_NAME isn't set
         known["service.name"] = "durableagents"
     _fill(made := ResourceMessage().attributes, known)
     return made

@@ -1,10 +1,12 @@
-"""Exports the events on record, in order of time. One process of an installation does it at a time; others wait for its
-place. Workers have no part in it: spans are made of what they committed, so none is lost when one is killed."""
+"""Exports the recorded events in order of time.
 
-# An event gets its time before its transaction commits, so events do not become visible in order of time. Each round
-# notes which transactions are open. What is older than the newest note of which all open transactions have ended is
-# complete, and is exported; later events are read in a later round. So each event is read once, in a range of times
-# (the index ledger_event_by_time), and the time up to which events were exported is all that needs to be kept.
+One process of an installation does so at a time, while others wait to replace it. Workers are not involved: spans are
+made from committed events, so none is lost when a worker is killed."""
+
+# An event gets its time before its transaction commits, so events don't become visible in order of time. Each round
+# notes the time and which transactions are open. Once all of those have ended, the events before that time are complete
+# and are exported. Later events are read in a later round. So each event is read once, in a range of times (by the
+# index ledger_event_by_time), and only the time up to which events were exported has to be stored.
 
 from __future__ import annotations
 
@@ -33,16 +35,16 @@ log = logging.getLogger(__name__)
 LOCK = 9_500_095
 POLL_SECONDS = 0.5
 STANDBY_SECONDS = 5.0
-# Events are read and sent in batches of at most so many.
+# Events are read and sent in batches of at most this number.
 MAX_EVENTS = 2000
-# After a batch the process rests this many times as long as it took: it shares the machine with the runs. Less while
-# there is more to read, so that it keeps pace.
+# After a batch, the process rests for this multiple of the time that the batch took, because it shares the machine with
+# the runs. The rest is shorter if there is more to read, so that it can catch up.
 REST, SHORT_REST = 9.0, 2.0
-# A transaction that stays open holds spans back, but not longer: what it writes is then left out.
+# A transaction that stays open delays spans for at most this time. What it commits later is not exported.
 MAX_WAIT = timedelta(minutes=1)
-# Older events are not exported any more when the collector comes back.
+# Events older than this are not exported when the collector becomes reachable again.
 MAX_BEHIND = timedelta(hours=24)
-# Events are searched in ranges of time that begin with this length, and grow while they have few events.
+# The first range of time in which events are searched. Ranges grow while they contain few events.
 FIRST_RANGE, MAX_RANGE = timedelta(seconds=2), timedelta(minutes=5)
 SAVE_SECONDS, TIDY_SECONDS = 1.0, 60.0
 KEPT_ORIGINS = timedelta(minutes=10)
@@ -53,7 +55,7 @@ _SAVE = "INSERT INTO tracing_position (id, at) VALUES (1, %s) ON CONFLICT (id) D
 _NOTE = """
     SELECT statement_timestamp(), pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint
     FROM pg_current_snapshot() AS s"""
-# MATERIALIZED: the events are read first, by their index, and then the run of each.
+# MATERIALIZED makes the planner read the events first, by their index, and then the run of each.
 _READ = """
     WITH recent AS MATERIALIZED (
         SELECT run_id, seq, epoch, at, kind, slot, attempt, clear FROM ledger_event
@@ -69,7 +71,7 @@ _BEGINNINGS = """
     SELECT v.run_id, v.slot, v.attempt, v.fact, v.at, v.clear
     FROM unnest(%s::uuid[], %s::text[], %s::int[], %s::text[]) AS k (run_id, slot, attempt, fact)
     JOIN ledger_event v USING (run_id, slot, attempt, fact)"""
-# What began or ended a worker's claim last, before an event that may end it.
+# Selects the claim that an event may end: the last event before it that began or ended a claim, if it began one.
 _CLAIMS = """
     SELECT k.run_id, k.seq, c.at FROM unnest(%s::uuid[], %s::bigint[]) AS k (run_id, seq)
     CROSS JOIN LATERAL (
@@ -83,7 +85,7 @@ Send = Callable[[Sequence[Span]], Outcome]
 
 
 def keep_exporting(sender: Any, ratio: float, stop: threading.Event) -> None:
-    """Export until stopped, whenever no other process does. An outage of the database is waited out."""
+    """Export until stopped, whenever no other process does. An outage of the database only delays it."""
     outage, patience = log_messages.Outage(log, "tracing"), Patience()
     while not stop.is_set():
         try:
@@ -104,17 +106,18 @@ def _is_locked(link: psycopg.Connection[Any]) -> bool:
 
 
 class Exporter:
-    """Exports from where the last one stopped; at first, from now on."""
+    """Exports from where the last exporter stopped. The first one begins at the current time."""
 
     def __init__(self, link: psycopg.Connection[Any], send: Send, ratio: float = 1.0) -> None:
         self.link, self._send, self._ratio = link, send, ratio
-        # The planner's statistics lag behind the newest events, which are the ones asked for. A position that is lost
-        # costs some spans sent twice.
+        # The planner's statistics lag behind the newest events, which are the ones that are read. Commits need not be
+        # durable, because losing the position only sends some spans twice.
         link.execute("SET enable_seqscan = off; SET synchronous_commit = off")
-        self._notes: deque[tuple[datetime, int]] = deque()  # times, and the first transaction that began later
+        # times, each with the id of the next transaction at that time
+        self._notes: deque[tuple[datetime, int]] = deque()
         self._range = FIRST_RANGE
         self._save_at = self._tidy_at = 0.0
-        # The last event that was exported, or the end of a range that was.
+        # The last exported event, or the end of a range that was exported completely.
         self._position: tuple[datetime, UUID, int]
         if row := link.execute("SELECT at FROM tracing_position").fetchone():
             self._go_to(row[0])
@@ -124,11 +127,11 @@ class Exporter:
 
     @property
     def position(self) -> datetime:
-        """All events before this time were exported."""
+        """Return the time before which all events were exported."""
         return self._position[0]
 
     def run(self, stop: threading.Event) -> None:
-        """Export until stopped, and then once more. Raises psycopg.Error."""
+        """Export until stopped, then export once more. Raises psycopg.Error."""
         is_last, patience = False, Patience(first_seconds=1.0, last_seconds=30.0)
         while not is_last:
             is_last, began = stop.is_set(), time.monotonic()
@@ -143,8 +146,9 @@ class Exporter:
         self._save()
 
     def export(self) -> tuple[Outcome, bool]:
-        """Export the next batch that is complete. Return whether the collector took it, and whether it was all.
-        Raises psycopg.Error."""
+        """Export the next complete batch. Raises psycopg.Error.
+
+        Returns the outcome of sending it, and whether there is nothing more to export."""
         until = self._complete()
         at, run, seq = self._position
         end = min(until, at + self._range)
@@ -166,7 +170,7 @@ class Exporter:
     # --- which events are complete ---
 
     def _note(self) -> tuple[datetime, int]:
-        """Note the time and the open transactions. Return the time, and the oldest open transaction."""
+        """Note the time and the open transactions. Return the time, and the id of the oldest open transaction."""
         row = self.link.execute(_NOTE).fetchone()
         assert row is not None
         now, oldest, following = row
@@ -174,7 +178,7 @@ class Exporter:
         return now, oldest
 
     def _complete(self) -> datetime:
-        """Return a time before which no event appears any more."""
+        """Return a time before which no further events can become visible."""
         now, oldest = self._note()
         while len(self._notes) > 1 and (self._notes[1][1] <= oldest or self._notes[0][0] < now - MAX_WAIT):
             self._notes.popleft()
@@ -191,20 +195,20 @@ class Exporter:
         self._position = (at, _LOWEST, 0)
 
     def _save(self) -> None:
-        """Keep the position for the next process, and forget origins that were exported."""
+        """Store the position for the next process, and delete origins that were exported."""
         at, now = self.position, time.monotonic()
         self.link.execute(_SAVE, [at])
         self._save_at = now + SAVE_SECONDS
         if now >= self._tidy_at:
             self._tidy_at = now + TIDY_SECONDS
-            # Ids of runs that requests start begin with the time in milliseconds (version 7).
+            # The ids of runs that requests start are of version 7, and begin with the time in milliseconds.
             milliseconds = round((at - KEPT_ORIGINS).timestamp() * 1000)
             self.link.execute("DELETE FROM tracing_origin WHERE run_id < %s", [UUID(int=milliseconds << 80)])
 
     # --- their spans ---
 
     def _spans(self, rows: Sequence[Any]) -> list[Span]:
-        """Return the spans of events. A damaged event has none, and is logged."""
+        """Return the spans of events. Damaged events have none, and are logged."""
         recorded, places, ends = [], {}, []
         for row in rows:
             if (one := self._recorded(*row)) is None:
@@ -250,7 +254,7 @@ class Exporter:
 
 
 def _decoded(run_id: UUID, slot: str | None, attempt: int, clear: bytes) -> e.Event | None:
-    """Return the event; None, logged, if it is damaged."""
+    """Decode an event. A damaged one is logged, and None returned."""
     try:
         event = e.decode(clear)
         if (event.slot, event.attempt) != (slot, attempt):

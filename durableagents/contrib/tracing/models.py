@@ -1,4 +1,4 @@
-"""How far events were exported, and the requests that started runs."""
+"""The position up to which events were exported, and the requests that started runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from django.db import models
 
 
 class Position(models.Model):
-    """One row: events before this time were exported."""
+    """A single row. Events before this time were exported."""
 
     id = models.SmallIntegerField(primary_key=True, default=1)
     at = models.DateTimeField()

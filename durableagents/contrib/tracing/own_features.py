@@ -1,4 +1,4 @@
-"""The feature of this app: a process that exports what is on record, and the spans of requests."""
+"""The feature of this app: a process that exports recorded events, and the spans of requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ORIGIN = "INSERT INTO tracing_origin (run_id, span_id) VALUES (%s, %s)"
 
 
 def feature() -> Feature:
-    """Return the feature, with the collector of the settings."""
+    """Return the feature, with the collector in the settings."""
     requests = Requests(settings.DURABLEAGENTS.otlp_endpoint, settings.DURABLEAGENTS.trace_ratio)
     return Feature(
         name="tracing",
@@ -31,7 +31,7 @@ def feature() -> Feature:
 
 @contextmanager
 def origin(run_id: UUID) -> Iterator[list[tuple[str, list[Any]]]]:
-    """Yield the statement that keeps which request starts this run; none outside of a request."""
+    """Yield the statement that stores which request starts this run; none outside requests."""
     request = context.request.get()
     if request is None or not request.span_id or not is_sampled(request.trace_id, settings.DURABLEAGENTS.trace_ratio):
         yield []

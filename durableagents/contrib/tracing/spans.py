@@ -1,4 +1,6 @@
-"""The spans of events and requests. Pure: ids are derived, and contents, keys and tokens are left out."""
+"""The spans of events and requests. Pure.
+
+Ids are derived. Contents, keys and tokens are left out."""
 
 from __future__ import annotations
 
@@ -12,14 +14,15 @@ from ledger.observers import Answered
 from ledger.spans import span_id
 
 Attributes = dict[str, str | int]
-# Run, slot, attempt and fact of an event: unique.
+# Run, slot, attempt and fact, which identify an event.
 Place = tuple[UUID, str | None, int | None, str | None]
 
 
-@dataclass(slots=True)  # frozen ones take twice as long to make
+@dataclass(slots=True)  # not frozen, because creating frozen instances takes twice as long
 class Span:
-    """One span to export. Times are nanoseconds since the epoch. With `is_end` it ends what its parent's span begins,
-    and both are sent as one if neither was sent before."""
+    """One span to export. Times are nanoseconds since the epoch.
+
+    With `is_end`, it ends what its parent's span begins. If neither was sent before, both are sent as one span."""
 
     name: str
     trace_id: str
@@ -28,14 +31,15 @@ class Span:
     start: int
     end: int
     attributes: Attributes = field(default_factory=dict)
-    kind: str = "internal"  # or server, client
+    kind: str = "internal"  # or server or client
     error: str = ""
     is_end: bool = False
 
 
 class Recorded(NamedTuple):
-    """An event on record, and what its span needs to know of its run. `parent` is the span that the run hangs below;
-    empty for none. Times are nanoseconds since the epoch."""
+    """A recorded event, with the facts about its run that its span needs.
+
+    `parent` is the parent span of the run; empty if there is none. Times are nanoseconds since the epoch."""
 
     run_id: UUID
     seq: int
@@ -53,13 +57,13 @@ class Recorded(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """The event that began something, and when."""
+    """An event that began something, and its time."""
 
     at: int
     event: e.Event
 
 
-# Facts that end a call, and others about it, with the status that their spans get.
+# Events that end a call, and other events about a call, with the status of their spans.
 _ENDING: dict[type[e.Event], str] = {
     e.ToolReturned: "committed",
     e.CallbackReceived: "committed",
@@ -80,7 +84,7 @@ _ENDS: dict[type[e.Event], str] = {
     e.RunFailed: "failed",
     e.RunCancelled: "cancelled",
 }
-# Events that end a wait, with its kind, which WaitResolved says itself.
+# Events that end a wait, with the kind of wait. WaitResolved contains the kind itself.
 WAITS: dict[type[e.Event], str] = {
     e.WaitResolved: "",
     e.ApprovalDecided: "approval",
@@ -89,7 +93,7 @@ WAITS: dict[type[e.Event], str] = {
     e.ToolReconciled: "reconcile",
     e.CallbackReceived: "webhook",
 }
-# Events by which a worker lets a run go. People cause some of them too, without a worker.
+# Events with which a worker ends its claim of a run. People cause some of them too, without a worker.
 LEAVING: dict[type[e.Event], str] = {
     e.RunParked: "parked",
     e.RunReleased: "released",
@@ -102,12 +106,12 @@ EXPORTED: frozenset[type[e.Event]] = frozenset({*_ENDING, *_NOTES, *LEAVING, *WA
 
 
 def is_sampled(trace_id: str, ratio: float) -> bool:
-    """Return whether a trace is exported: the same in every process, as it depends on its id alone."""
+    """Return whether a trace is exported. All processes agree, because it depends only on the id."""
     return int(trace_id[16:], 16) < round(ratio * (1 << 64))
 
 
 def beginnings_of(recorded: Recorded) -> list[Place]:
-    """Return the places of the events that began what this one ends."""
+    """Return the places of the events that may have begun what this event ends."""
     event, facts = recorded.event, []
     if type(event) in _ENDING or isinstance(event, (e.ModelResponded, e.ModelFailed)):
         facts.append("intent")
@@ -117,13 +121,15 @@ def beginnings_of(recorded: Recorded) -> list[Place]:
 
 
 def of(recorded: Recorded, begun: Mapping[Place, Begun], claimed_at: int | None) -> list[Span]:
-    """Return the spans of an event. `begun` has the events at `beginnings_of` it, as far as they exist; `claimed_at` is
-    when the claim that it ends began, if it ends one."""
+    """Return the spans of an event.
+
+    `begun` has the events at the places in `beginnings_of`, as far as they exist. If the event ends a claim,
+    `claimed_at` is the time of that claim."""
     return _Spans(recorded, begun).made(claimed_at)
 
 
 class _Spans:
-    """Makes the spans of one event."""
+    """Builds the spans of one event."""
 
     def __init__(self, recorded: Recorded, begun: Mapping[Place, Begun]) -> None:
         self.event, self.epoch, self.at, self.trace_id = recorded.event, recorded.epoch, recorded.at, recorded.trace_id
@@ -184,14 +190,15 @@ class _Spans:
             "durableagents.run.state": _ENDS[type(event)],
         }
         error = event.code if isinstance(event, e.RunFailed) else ""
-        end = span_id(self.run, "end", self.recorded.seq)  # a retried run ends again
+        # includes the event's number, because a retried run ends again
+        end = span_id(self.run, "end", self.recorded.seq)
         start = self.recorded.created_at
         return self._span(f"invoke_agent {agent}", end, self.root, told, start=start, error=error)
 
     # --- tool calls ---
 
     def _outcome(self) -> Span:
-        """Return the span of a fact about a call, a child of the attempt's."""
+        """Return the span of an event about a call, as a child of the attempt's span."""
         event, attempt = self.event, self._row("call")
         status = _ENDING.get(type(event)) or _NOTES[type(event)]
         is_end = type(event) in _ENDING
@@ -234,7 +241,7 @@ class _Spans:
         return self._span(f"{_name_of(kind)} opened", self._row("wait", kind, event.n), self.claim, told)
 
     def _resolved(self) -> list[Span]:
-        """Return the span of the wait that the event ends, if there was one."""
+        """Return the span of the wait that the event ends; empty if there was none."""
         event, fact = self.event, _opening(self.event)
         start, opening = self._begun(fact)
         if opening is self.event:
@@ -251,7 +258,7 @@ class _Spans:
     # --- all of them ---
 
     def _begun(self, fact: str) -> Begun:
-        """Return the event with this fact about the same call; this event itself without one."""
+        """Return the event about the same call with this fact; if there is none, the current event."""
         place = (self.recorded.run_id, self.event.slot, self.event.attempt, fact)
         return self.begun.get(place) or Begun(self.at, self.event)
 
@@ -279,7 +286,7 @@ class _Spans:
 
 
 def _opening(event: e.Event) -> str:
-    """Return the fact of the event that opened the wait which this one ends."""
+    """Return the fact of the event that opened the wait that this event ends."""
     n = 0 if isinstance(event, e.SignalTaken) else getattr(event, "n", 0)
     kind = event.wait if isinstance(event, e.WaitResolved) else WAITS[type(event)]
     return f"gate.{n}" if kind == "approval" else f"wait_opened.{kind}.{n}"
@@ -294,7 +301,7 @@ def _tool(event: e.Event, status: str) -> Attributes:
 
 
 def _end_of(begin: str, n: int = 0) -> str:
-    """Return the id of the span that ends what another begins."""
+    """Return the id of the span that ends what another span begins."""
     return f"{int(begin, 16) ^ (n + 1):016x}"
 
 

@@ -1,4 +1,4 @@
-"""Webhooks over HTTP: setting them up, their messages, and replays."""
+"""Webhooks over HTTP: set them up, list their messages, and send messages again."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class WebhookAttemptRow(Shape):
 
 
 class WebhookMessageRow(Shape):
-    """One message to a webhook."""
+    """A message to a webhook."""
 
     id: int = Field(description="Number of the message, which is its sequence.")
     message_id: str = Field(description="Id by which the receiver recognizes a repeat: the header webhook-id.")
@@ -96,13 +96,13 @@ class WebhookMessagePage(Page):
 
 
 class ReplayedRow(Shape):
-    """The number of messages that are sent again."""
+    """The number of messages that will be sent again."""
 
     messages: int = Field(description="Number of messages that are sent again.")
 
 
 class Webhooks(ApiView):
-    """Webhooks."""
+    """All webhooks."""
 
     permission_classes = [OrAdmin]
     roles = {"GET": _READERS, "POST": ()}
@@ -137,45 +137,45 @@ class OneWebhook(ApiView):
 
 
 class Secrets(ApiView):
-    """Replacing the secret."""
+    """Replace a webhook's secret."""
 
     permission_classes = [OrAdmin]
     roles = {"POST": ()}
 
     @described("Replace a webhook's secret", WebhookSecretRow, body=SecretBody)
     def post(self, request: Request, webhook_id: int) -> Response:
-        """Replace the secret. For a while messages are signed with both. Administrators only."""
+        """Replace the secret. Messages are signed with both secrets for a while. Administrators only."""
         return Response(_with_secret(*services.rotate(webhook_id, read_body(request, SecretBody), by=self.by)))
 
 
 class Pauses(ApiView):
-    """Pausing."""
+    """Pause a webhook."""
 
     permission_classes = [OrAdmin]
     roles = {"POST": ()}
 
     @described("Pause a webhook", WebhookRow, body=SteerBody)
     def post(self, request: Request, webhook_id: int) -> Response:
-        """Send nothing for now; messages are kept. Administrators only."""
+        """Stop sending messages; they are kept. Administrators only."""
         why = read_body(request, SteerBody).justification
         return Response(webhook_row(services.pause(webhook_id, by=self.by, justification=why)))
 
 
 class Resumptions(ApiView):
-    """Resuming."""
+    """Resume a webhook."""
 
     permission_classes = [OrAdmin]
     roles = {"POST": ()}
 
     @described("Resume a webhook", WebhookRow, body=SteerBody)
     def post(self, request: Request, webhook_id: int) -> Response:
-        """Send again, first what was kept. Administrators only."""
+        """Continue sending, beginning with the messages that were kept. Administrators only."""
         why = read_body(request, SteerBody).justification
         return Response(webhook_row(services.resume(webhook_id, by=self.by, justification=why)))
 
 
 class Ends(ApiView):
-    """Ending."""
+    """End a webhook."""
 
     permission_classes = [OrAdmin]
     roles = {"POST": ()}
@@ -188,7 +188,7 @@ class Ends(ApiView):
 
 
 class Tests(ApiView):
-    """Test messages."""
+    """Send a test message."""
 
     permission_classes = [OrAdmin]
     roles = {"POST": ()}
@@ -202,14 +202,14 @@ class Tests(ApiView):
 
 
 class Replays(ApiView):
-    """Sending again."""
+    """Send messages again."""
 
     permission_classes = [OrAdmin]
     roles = {"POST": ()}
 
     @described("Send messages of a webhook again", ReplayedRow, body=ReplayBody)
     def post(self, request: Request, webhook_id: int) -> Response:
-        """Send one message, or all since a time, again under their ids. Administrators only."""
+        """Send one message, or all messages since a time, again with the same ids. Administrators only."""
         count = services.replay(webhook_id, read_body(request, ReplayBody), by=self.by)
         return Response(ReplayedRow(messages=count))
 
@@ -247,5 +247,5 @@ def message_row(row: Message) -> WebhookMessageRow:
 
 
 def name_of(person: int | None) -> str:
-    """Return an account's name; empty for none."""
+    """Return an account's name; empty if there is no account."""
     return "" if person is None else User.objects.filter(pk=person).values_list("username", flat=True).first() or "?"

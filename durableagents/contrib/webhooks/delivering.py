@@ -1,9 +1,11 @@
-"""Send messages at least once, under the same id at each attempt. An attempt is counted before it and logged after it;
-if a worker dies in between, the message is sent again after `LEASE_SECONDS`, and the log says so."""
+"""Sends messages at least once, with the same id at each attempt.
 
-# No transaction is open while talking to a server. Each message is sent by a thread of its own, which doesn't use the
-# database; all else is done here. A webhook has few of these threads and a failing one a single thread, so that a slow
-# endpoint delays no other.
+An attempt is counted before it is made, and logged afterwards. If a worker dies in between, the message is sent again
+after `LEASE_SECONDS`, and the log says so."""
+
+# No transaction is open while a server is contacted. Each message is sent in a thread of its own, which doesn't use the
+# database; everything else happens in the calling thread. A webhook has only a few threads, and a failing one a single
+# thread, so that a slow endpoint doesn't delay the others.
 
 from __future__ import annotations
 
@@ -32,8 +34,8 @@ from runs.journal.database_errors import is_transient
 from runs.models import Run
 
 log = logging.getLogger("durableagents.webhooks")
-LEASE_SECONDS = 120.0  # longer than any attempt (http.WHOLE_SECONDS)
-MAX_AT_ONCE = 4  # of one webhook, by all workers; 1 while it fails
+LEASE_SECONDS = 120.0  # longer than any attempt can take (http.WHOLE_SECONDS)
+MAX_AT_ONCE = 4  # messages of one webhook that all workers send at the same time; 1 while it fails
 LOOK_SECONDS = 0.5
 MAX_FORGOTTEN = 1000
 IS_DUE = """EXISTS (
@@ -45,7 +47,7 @@ IS_OLD = f"""EXISTS (
 _DUE = (
     f"SELECT w.id FROM webhooks_webhook w WHERE w.state = 'active' AND {IS_DUE.split('AND', 1)[1][:-1]} ORDER BY w.id"
 )
-# A message waits for earlier ones of its run, unless these failed and wait for their next attempt.
+# A message waits for earlier ones about its run, unless these have failed and wait for their next attempt.
 _NEXT = """
     SELECT m.id FROM webhooks_message m
     WHERE m.webhook_id = %s AND m.state IN ('waiting', 'sending') AND m.due_at <= statement_timestamp()
@@ -57,7 +59,7 @@ _NEXT = """
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """A message on its way."""
+    """A message that is being sent."""
 
     webhook: int
     message: int
@@ -69,7 +71,7 @@ class Sending:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """The outcome of one attempt."""
+    """The outcome of an attempt."""
 
     sending: Sending
     outcome: Outcome
@@ -77,7 +79,9 @@ class Sent:
 
 
 def deliver() -> int:
-    """Send all that is due; return the number of attempts. A failure with one webhook or message stops no other."""
+    """Send all messages that are due; return the number of attempts.
+
+    A failure of one webhook or message doesn't stop the others."""
     results: SimpleQueue[Sent] = SimpleQueue()
     on_the_way, attempts = 0, 0
     broken: set[int] = set()
@@ -103,8 +107,9 @@ def _due() -> list[int]:
 
 
 def _begun(webhook: int, broken: set[int]) -> Sending | None:
-    """Take the next message that can be made; None if there is none. A webhook whose messages can't be taken is added
-    to `broken`, and tried again in the next round."""
+    """Take the next message that can be composed; None if there is none.
+
+    If taking a message fails, the webhook is added to `broken`, and tried again in the next round."""
     try:
         while (taken := _take(webhook)) is not None:
             if (sending := _request_of(taken)) is not None:
@@ -116,7 +121,7 @@ def _begun(webhook: int, broken: set[int]) -> Sending | None:
 
 
 def _send(sending: Sending, results: SimpleQueue[Sent]) -> None:
-    """Send one message. Runs in a thread of its own, without database."""
+    """Send one message. It runs in a thread of its own and doesn't use the database."""
     began = time.monotonic()
     hit("WP1")
     try:
@@ -130,7 +135,9 @@ def _send(sending: Sending, results: SimpleQueue[Sent]) -> None:
 
 @transaction.atomic
 def _take(webhook_id: int) -> Message | None:
-    """Take the next due message and count the attempt; None if there is none, or the webhook has enough on its way."""
+    """Take the next due message and count the attempt.
+
+    Returns None if there is none, or if enough messages of the webhook are being sent."""
     webhook = locked(webhook_id, skips=True)
     if webhook is None or webhook.state != Webhook.State.ACTIVE:
         return None
@@ -153,15 +160,16 @@ def _take(webhook_id: int) -> Message | None:
 
 
 def _request_of(row: Message) -> Sending | None:
-    """Return what is sent of a message that was taken; None if it can't be made, which ends it. In no transaction: the
-    first one of a process loads all URLs."""
+    """Return the request for a message that was taken; None if it can't be composed, which ends the message.
+
+    It is called outside transactions, because the first call in a process loads all URLs, which takes long."""
     try:
         body = body_of(row)
         headers = headers_of(row, body, database_now())
         return Sending(row.webhook_id, row.pk, row.attempts, decrypt(row.webhook.address), body.encode(), headers)
     except Exception as error:
         if is_transient(error):
-            raise  # the record says that it may have been sent; it is tried again
+            raise  # the counted attempt says that it may have been sent, so it is tried again
         if not isinstance(error, Undecryptable):
             log.exception("message %s can't be made", row)
         _end(row, Message.State.FAILED, f"it can't be composed: {http.one_line(first_line(error))}"[:300])
@@ -180,7 +188,7 @@ def _next_message(webhook: Webhook) -> Message | None:
 
 
 def _why_not(row: Message, webhook: Webhook) -> str:
-    """Return why a message is no longer sent; empty if it is."""
+    """Return why a message is no longer sent; empty if it is still sent."""
     if not webhook.is_authentic:
         return "the webhook was not written by this installation"
     if row.run_id is not None and is_erased(row.run_id):
@@ -191,7 +199,9 @@ def _why_not(row: Message, webhook: Webhook) -> str:
 
 
 def _settle(sent: Sent) -> int:
-    """Record an attempt; if its answer can't be recorded, record that as its failure. Return 1."""
+    """Record an attempt. Returns 1.
+
+    If the answer can't be recorded, a failure is recorded instead."""
     message = sent.sending.message
     try:
         return _record(sent)
@@ -207,11 +217,11 @@ def _settle(sent: Sent) -> int:
 
 @transaction.atomic
 def _record(sent: Sent) -> int:
-    """Log the attempt and decide what becomes of the message, unless another worker has taken it. Return 1."""
-    outcome, webhook = sent.outcome, locked(sent.sending.webhook)  # first, as all who change its messages
+    """Log the attempt and update the message, unless another worker has taken it. Returns 1."""
+    outcome, webhook = sent.outcome, locked(sent.sending.webhook)  # the webhook is locked first, as everywhere
     row = Message.objects.select_for_update(no_key=True).filter(pk=sent.sending.message).first()
     if row is None or webhook is None:
-        return 1  # removed meanwhile
+        return 1  # it was removed in the meantime
     Attempt.objects.create(
         message=row,
         at=database_now(),
@@ -232,7 +242,9 @@ def _record(sent: Sent) -> int:
 
 
 def _failed(row: Message, webhook: Webhook, outcome: Outcome) -> None:
-    """Plan the next attempt, or give up; disable the webhook if its endpoint is gone, and pause it if it fails long."""
+    """Plan the next attempt, or give up.
+
+    The webhook is disabled if its endpoint is gone, and paused if it has failed for long."""
     now = database_now()
     seconds = retry_seconds(row.attempts)
     if seconds is None:
@@ -269,12 +281,12 @@ def _end(row: Message, state: Message.State, note: str) -> None:
 
 
 def escaped(answer: bytes) -> str:
-    """Return the bytes of an answer as one harmless line."""
+    """Return the bytes of an answer as one line without control characters."""
     return http.one_line(answer.decode("utf-8", "backslashreplace"))
 
 
 def forget() -> int:
-    """Remove old messages; return how many."""
+    """Remove old messages; return their number."""
     removed = 0
     while True:
         with connection.cursor() as cursor:

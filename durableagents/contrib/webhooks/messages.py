@@ -25,7 +25,7 @@ MAX_CONTENT_BYTES = 64 * 1024
 
 
 def body_of(row: Message) -> str:
-    """Return the JSON text of a message, in the form that Standard Webhooks recommends."""
+    """Return the JSON text of a message, in the form recommended by Standard Webhooks."""
     data: dict[str, Any] = {"sequence": row.pk}
     if row.run_id is not None:
         data["run_id"] = str(row.run_id)
@@ -38,7 +38,8 @@ def body_of(row: Message) -> str:
 
 
 def headers_of(row: Message, body: str, now: datetime) -> dict[str, str]:
-    """Return the headers of a message, signed with the webhook's secret, and with its old one while that is valid.
+    """Return the headers of a message, signed with the webhook's secret and, while that is valid, with the old one.
+
     Raises Undecryptable."""
     now, name = now.astimezone(UTC), str(row)
     signatures = [Signer(decrypt(secret)).sign(name, now, body) for secret in _secrets(row.webhook, now)]
@@ -63,8 +64,9 @@ def _page(row: Message, data: dict[str, Any]) -> str:
 
 
 def _content(row: Message, run_id: UUID) -> Any:
-    """Return the content of the event as far as the webhook's creator may read it now; None if they may not, if there
-    is none, or if it is too large."""
+    """Return the content of the event, limited to what the webhook's creator may read now.
+
+    Returns None if they may read nothing, if there is no content, or if it is too large."""
     person = row.webhook.creator
     found = User.objects.filter(pk=person, is_active=True) if person is not None else User.objects.none()
     creator = found.annotate(proof=PROOF).first()
@@ -83,7 +85,7 @@ def _event_of_message(row: Message, run_id: UUID) -> Any:
     if row.event in ("run.completed", "run.failed"):
         run = Run.objects.get(pk=run_id)
         if run.state != row.facts.get("state"):
-            return None  # it has gone on since
+            return None  # its state has changed since
         payload = end_of(run_id, run.end_seq, str(run.state))[0].payload
         if row.event == "run.completed":
             return payload

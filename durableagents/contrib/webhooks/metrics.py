@@ -10,7 +10,7 @@ from durableagents.contrib.webhooks.queries import backlog
 
 
 def read_metrics() -> Iterator[Metric]:
-    """Yield how many messages are to be sent, and since when. Raises DatabaseError."""
+    """Yield the number of unsent messages and the age of the oldest one. Raises DatabaseError."""
     due = backlog()
     yield GaugeMetricFamily(
         "durableagents_webhook_backlog",

@@ -10,8 +10,9 @@ from ledger.models import Coded, Json, append_only
 
 
 class Webhook(Coded):
-    """An endpoint of another program, and what it is told. Empty filters match every run. It decides where messages go,
-    so it has a code; one that was written by SQL alone gets nothing."""
+    """An endpoint of another program, and the messages that it gets. Empty filters match every run.
+
+    It decides where messages are sent, so it has a code. A row that was written by SQL alone gets no messages."""
 
     FREE = frozenset({"failing_since"})
 
@@ -23,7 +24,7 @@ class Webhook(Coded):
 
     id = models.BigAutoField(primary_key=True)
     name = models.TextField()
-    # Encrypted, since knowing an address may be the right to write there. `shown` is its public part.
+    # Encrypted, because knowing an address may be enough to post there. `shown` is its public part.
     address = models.TextField()
     shown = models.TextField()
     events = ArrayField(models.TextField())
@@ -51,7 +52,7 @@ class Webhook(Coded):
             models.UniqueConstraint(
                 fields=["name"], condition=~models.Q(state="ended"), name="webhooks_webhook_one_of_name"
             ),
-            # An ended row can't be inserted again with its old code.
+            # Unique, so that an ended row can't be inserted again with its old code.
             models.UniqueConstraint(fields=["name", "made_at"], name="webhooks_webhook_once"),
         ]
         triggers = [
@@ -63,7 +64,7 @@ class Webhook(Coded):
 
 
 class Message(models.Model):
-    """One message to one webhook. Its id grows, so of two messages about a run the later has the higher one."""
+    """A message to a webhook. Ids increase, so of two messages about a run, the later one has the higher id."""
 
     class State(models.TextChoices):
         WAITING = "waiting", "waiting"
@@ -108,7 +109,9 @@ class Message(models.Model):
 
 
 class Attempt(models.Model):
-    """One attempt to send a message. Outcomes: sent, failed, unknown (the worker died before it recorded one)."""
+    """One attempt to send a message.
+
+    Its outcome is sent, failed, or unknown (the worker died before it recorded one)."""
 
     id = models.BigAutoField(primary_key=True)
     message = models.ForeignKey(Message, on_delete=models.DO_NOTHING, related_name="log")

@@ -1,4 +1,4 @@
-"""Webhooks with their log, and the backlog."""
+"""Webhooks with their log and backlog."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ PAGE = 50
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """Unsent messages of active webhooks, also those that failed and are tried again later, and the age of the oldest;
-    0 if there are none."""
+    """The number of unsent messages of active webhooks, and the age of the oldest one (0 if there are none).
+
+    Messages that failed and will be tried again are included."""
 
     count: int
     oldest_seconds: float
 
 
 def backlog() -> Backlog:
-    """Return the messages that are to be sent, without those of paused webhooks."""
+    """Return the backlog, without the messages of paused webhooks."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(m.at)), 0)::float8 "
@@ -39,7 +40,7 @@ def active_webhooks() -> list[Webhook]:
 
 
 def find(webhook_id: int) -> Webhook:
-    """Return a webhook, also an ended one. Raises NotFound."""
+    """Return a webhook, even one that has ended. Raises NotFound."""
     row = Webhook.objects.filter(pk=webhook_id).first()
     if row is None:
         raise NotFound("webhook", webhook_id)

@@ -1,5 +1,6 @@
-"""Setting up webhooks, by administrators. Each act is one transaction with a record, which never contains an address or
-a secret."""
+"""Creates and changes webhooks, which only administrators may do.
+
+Each act is one transaction with a record, which never contains an address or a secret."""
 
 from __future__ import annotations
 
@@ -58,7 +59,7 @@ class WebhookBody(SteerBody):
 
 
 class WebhookChangeBody(SteerBody):
-    """Fields to change; the others stay."""
+    """The fields to change; the others are kept."""
 
     url: Url | None = Field(default=None, description="New address.")
     events: EventNames | None = Field(default=None, description="New list of types.")
@@ -71,7 +72,7 @@ class WebhookChangeBody(SteerBody):
 
 
 class SecretBody(SteerBody):
-    """Replacing the secret."""
+    """A request to replace the secret."""
 
     overlap_hours: Annotated[int, Field(ge=0, le=MAX_OVERLAP_HOURS)] = Field(
         default=24, description="Hours for which messages are signed with the old secret too."
@@ -79,7 +80,7 @@ class SecretBody(SteerBody):
 
 
 class ReplayBody(SteerBody):
-    """The messages to send again: one by its number, or all of the events since a time."""
+    """The messages to send again: one by its number, or all messages about events since a time."""
 
     message: int | None = Field(default=None, ge=1, lt=2**62, description="Number of the message.")
     since: Moment | None = Field(default=None, description="Time of the first event.")
@@ -93,11 +94,12 @@ class WrongState(DurableAgentsError):
 
 
 def create(body: WebhookBody, *, by: Actor) -> tuple[Webhook, str]:
-    """Create a webhook; return it with its secret, which is shown once. Raises InvalidInput, Forbidden,
-    JustificationRequired."""
+    """Create a webhook; return it with its secret, which is shown once.
+
+    Raises InvalidInput, Forbidden, JustificationRequired."""
     as_admin(by, _TO)
     check_text("name", body.name)
-    # Before any lock, since it resolves the name on the network.
+    # Done before any lock is taken, because it resolves the host name over the network.
     address, secret_text = http.store_address(body.url, field="url")
     secret = new_secret()
     with transaction.atomic():
@@ -115,7 +117,7 @@ def create(body: WebhookBody, *, by: Actor) -> tuple[Webhook, str]:
 
 
 def change(webhook_id: int, body: WebhookChangeBody, *, by: Actor) -> Webhook:
-    """Change a webhook. Raises as `create` does, and NotFound, WrongState, Unchanged."""
+    """Change a webhook. Raises what `create` raises, and NotFound, WrongState, Unchanged."""
     as_admin(by, _TO)
     given = body.model_dump(exclude={"justification", "url"}, exclude_none=True)
     address = None if body.url is None else http.store_address(body.url, field="url")
@@ -133,8 +135,9 @@ def change(webhook_id: int, body: WebhookChangeBody, *, by: Actor) -> Webhook:
 
 @transaction.atomic
 def rotate(webhook_id: int, body: SecretBody, *, by: Actor) -> tuple[Webhook, str]:
-    """Replace the secret; return the new one, which is shown once. Raises NotFound, WrongState, Forbidden,
-    JustificationRequired."""
+    """Replace the secret; return the new one, which is shown once.
+
+    Raises NotFound, WrongState, Forbidden, JustificationRequired."""
     by, why = as_admin(by, _TO), justified("webhook_secret", body.justification)
     row, secret, now = _locked(webhook_id), new_secret(), database_now()
     before = webhook_values(row)
@@ -145,7 +148,7 @@ def rotate(webhook_id: int, body: SecretBody, *, by: Actor) -> tuple[Webhook, st
 
 @transaction.atomic
 def pause(webhook_id: int, *, by: Actor, justification: str) -> Webhook:
-    """Send nothing for now; messages are kept. Raises NotFound, WrongState, Forbidden, JustificationRequired."""
+    """Stop sending messages; they are kept. Raises NotFound, WrongState, Forbidden, JustificationRequired."""
     by, why = as_admin(by, _TO), justified("webhook_pause", justification)
     row = _locked(webhook_id)
     if row.state != Webhook.State.ACTIVE:
@@ -157,7 +160,9 @@ def pause(webhook_id: int, *, by: Actor, justification: str) -> Webhook:
 
 @transaction.atomic
 def resume(webhook_id: int, *, by: Actor, justification: str) -> Webhook:
-    """Send again, first what was kept. Raises NotFound, WrongState, Forbidden, JustificationRequired."""
+    """Continue sending, beginning with the messages that were kept.
+
+    Raises NotFound, WrongState, Forbidden, JustificationRequired."""
     by, why = as_admin(by, _TO), justified("webhook_resume", justification)
     row = _locked(webhook_id)
     if row.state == Webhook.State.ACTIVE:
@@ -169,8 +174,9 @@ def resume(webhook_id: int, *, by: Actor, justification: str) -> Webhook:
 
 @transaction.atomic
 def end(webhook_id: int, *, by: Actor, justification: str) -> Webhook:
-    """End a webhook permanently, with its unsent messages. Raises NotFound, WrongState, Forbidden,
-    JustificationRequired."""
+    """End a webhook permanently, together with its unsent messages.
+
+    Raises NotFound, WrongState, Forbidden, JustificationRequired."""
     by, why = as_admin(by, _TO), justified("webhook_end", justification)
     row = _locked(webhook_id)
     before, now = webhook_values(row), database_now()
@@ -195,8 +201,9 @@ def test(webhook_id: int, *, by: Actor) -> Message:
 
 @transaction.atomic
 def replay(webhook_id: int, body: ReplayBody, *, by: Actor) -> int:
-    """Send messages again, under their ids; return how many. Raises InvalidInput, NotFound, WrongState, Forbidden,
-    JustificationRequired."""
+    """Send messages again with the same ids; return their number.
+
+    Raises InvalidInput, NotFound, WrongState, Forbidden, JustificationRequired."""
     by, why = as_admin(by, _TO), justified("webhook_replay", body.justification)
     if (body.message is None) == (body.since is None):
         problem = "is missing" if body.since is None else "is given together with message"
@@ -234,12 +241,12 @@ def replay(webhook_id: int, body: ReplayBody, *, by: Actor) -> int:
 
 
 def new_secret() -> str:
-    """Return a new secret in the form of Standard Webhooks."""
+    """Return a new secret in the format of Standard Webhooks."""
     return "whsec_" + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
 
 
 def webhook_values(row: Webhook) -> dict[str, Any]:
-    """Return its values for an act's record."""
+    """Return the webhook's values for an act's record."""
     names = ("name", "events", *_FILTERS, "queue", "started_by", "has_content", "state")
     return {"url": row.shown, **{name: getattr(row, name) for name in names}}
 
@@ -252,13 +259,14 @@ def stop(row: Webhook, state: Webhook.State, why: str) -> None:
 
 
 def drop(row: Webhook, state: Message.State, note: str, now: datetime) -> None:
-    """End all unsent messages of a locked webhook."""
+    """Set the state of all unsent messages of a locked webhook, which ends them."""
     row.messages.filter(state__in=Message.OPEN).update(state=state, note=note, ended_at=now)
 
 
 def locked(webhook_id: int, *, skips: bool = False) -> Webhook | None:
-    """Lock and return a webhook; None if there is none, or with `skips`, if another process has it. The lock lets
-    triggers refer to the row meanwhile."""
+    """Lock and return a webhook; None if it doesn't exist or, with `skips`, if another process has locked it.
+
+    The lock allows triggers to insert rows that refer to the webhook."""
     found = Webhook.objects.select_for_update(no_key=True, skip_locked=skips)
     return found.filter(pk=webhook_id).first()
 
@@ -278,7 +286,7 @@ def _must_be_active(row: Webhook) -> None:
 
 
 def _fill(row: Webhook, given: dict[str, Any], by: Actor) -> None:
-    """Set the given fields. Raises InvalidInput."""
+    """Set the given fields of a webhook. Raises InvalidInput."""
     for name in _FILTERS:
         if text := given.get(name, ""):
             check_text(name, text, 200)

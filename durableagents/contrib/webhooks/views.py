@@ -1,4 +1,4 @@
-"""Pages: all webhooks, and one with its messages."""
+"""Pages of all webhooks, and of one webhook with its messages."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class WebhooksPage(FormPage):
     needed: ClassVar[tuple[str, ...]] = ("Operator", "Auditor", "Administrator")
 
     def may_open(self, held: frozenset[str]) -> bool:
-        """Return whether they may read; the services check each act."""
+        """Return whether the reader may open the page. The services check each act."""
         return bool(held & {OPERATOR, AUDITOR}) or is_admin(self.request.user)
 
     def tell(self, request: HttpRequest, refused: Refused | None = None) -> HttpResponse:
-        """Show the page, with a refused form."""
+        """Show the page, with the errors of a refused form."""
         rows, backlog = queries.active_webhooks(), queries.backlog()
         return self.show_forms(request, {"webhooks": rows, "backlog": backlog, **_form(request)}, refused)
 
@@ -46,7 +46,7 @@ class WebhookPage(WebhooksPage):
     template = "webhooks/webhook.html"
 
     def tell(self, request: HttpRequest, refused: Refused | None = None, webhook_id: int = 0) -> HttpResponse:
-        """Show the page, with a refused form."""
+        """Show the page, with the errors of a refused form."""
         row = queries.find(webhook_id)
         state, before = request.GET.get("state", ""), request.GET.get("before", "")
         found = queries.messages(
@@ -75,7 +75,7 @@ class _AdminAct(ForAdmins, Act):
         return actor(self.request, ADMIN)
 
     def after(self, request: HttpRequest, result: Any, **address: Any) -> HttpResponse:
-        """Show a new secret, once; otherwise the webhook."""
+        """Show a new secret, which is shown only once; otherwise show the webhook."""
         if not isinstance(result, tuple):
             return super().after(request, result, **address)
         words = f"The secret that messages to {result[0].name} are signed with. Store it where the receiver reads it."
@@ -92,10 +92,10 @@ class NewWebhook(_AdminAct, WebhooksPage):
 
 
 class WebhookAct(_AdminAct, WebhookPage):
-    """An administrator's act on a webhook; the service checks the account."""
+    """Base of administrators' acts on a webhook. The service checks the account."""
 
     def name_form(self, form: Sent, **address: Any) -> str:
-        """Name the form with the message that it is about."""
+        """Return a name for the form that includes its message."""
         return f"{self.act}-{form.texts.get('message', 0)}"
 
 
@@ -125,7 +125,9 @@ def _form(request: HttpRequest) -> dict[str, Any]:
 
 
 def _read(form: Sent, shape: type[Body]) -> Body:
-    """Return the form as `shape`. Its boxes are the types; an emptied filter matches any. Raises InvalidInput."""
+    """Parse the form into a body of class `shape`. Raises InvalidInput.
+
+    Its boxes are the message types. A filter that was emptied matches any run."""
     boxes = {f"event.{name}": name for name in EVENTS}
     names = [name for name in _TEXTS if name in shape.model_fields]
     form.check([*boxes, *names, "has_content"])

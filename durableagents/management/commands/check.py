@@ -1,4 +1,4 @@
-"""`manage.py check` also names the apps of `durableagents/contrib` that aren't installed."""
+"""`manage.py check`, which also names the apps of `durableagents/contrib` that aren't installed."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ class Command(check.Command):
         for folder in sorted(Path(durableagents.__file__).with_name("contrib").iterdir()):
             name, config = f"durableagents.contrib.{folder.name}", folder / "apps.py"
             if config.exists() and not apps.is_installed(name):
-                # Importing an app that isn't installed could fail.
+                # Importing the package of an app that isn't installed could fail.
                 summary = (ast.get_docstring(ast.parse(config.read_text())) or "").partition(". See README")[0]
                 self.stdout.write(f"{name} is not installed. Switched off: {summary[:1].lower()}{summary[1:]}.")

@@ -43,13 +43,16 @@ def _lock(data: Path) -> int:
 
 
 def _created(data: Path) -> list[Path]:
-    """Return the folders; the data folder last, so that an interrupted run still knows the instance's name."""
+    """Return the folders that `up` created.
+
+    The data folder is last, so that after an interruption the instance's name is still known.
+    """
     place = layout(data)
     folders = [place.socket_dir]
     if SHARED_HOME in place.pgdata.parents:
         folders.append(place.pgdata.parent)
         others = [each for each in SHARED_HOME.glob("*/pg") if each != place.pgdata]
         if not others:
-            # The copied server is shared on this host; the last installation removes it.
+            # All installations on this host share the copied server; the last one removes it.
             folders.extend(SHARED_HOME.glob("server-*"))
     return [*folders, data]

@@ -17,7 +17,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        # Loads the API's schema and the test kit, which no other command needs.
+        # Imported here because this loads the API's schema and the test kit, which no other command needs.
         from durableagents.dev import docs_reference
 
         if not docs_reference.PAGES.is_dir():

@@ -1,4 +1,4 @@
-"""`manage.py keys create|rotate|revoke|list`: API keys without a browser, for set-up by scripts."""
+"""`manage.py keys create|rotate|revoke|list`: manage API keys without a browser, for set-up by scripts."""
 
 from __future__ import annotations
 
@@ -97,9 +97,11 @@ def _create(account: str, name: str, expires: str, roles: Collection[str] | None
 
 @transaction.atomic
 def _rotate(key_id: int, expires: str | None, overlap: str) -> str:
-    """Issue a key with this one's name, account, budget and, unless given, end; this one ends now or after the overlap.
+    """Issue a key that replaces this one, which ends now or after the overlap.
 
-    Raises CommandError for a key that was rotated already."""
+    The new key has the same name, account, budget and, unless given, end. Raises CommandError if the key was rotated
+    before.
+    """
     lives = None if expires is None else _duration(expires)
     longer = timedelta(0) if overlap == "0h" else _duration(overlap, "--overlap")
     old = _working(key_id)
@@ -126,7 +128,7 @@ def _revoke(key_id: int) -> str:
 
 
 def _working(key_id: int) -> ApiKey:
-    """Lock and return a key that works."""
+    """Lock and return a valid key. Raises CommandError."""
     key = ApiKey.objects.select_for_update().filter(_WORKS, pk=key_id).first()
     if key is None:
         raise _refused(f"no valid key has the number {key_id}; see: manage.py keys list")
@@ -158,7 +160,7 @@ def _duration(text: str, option: str = "--expires") -> timedelta:
 
 
 def _existing(account: str) -> User:
-    # Locked, so that of two commands with one key name the second sees the first.
+    # The lock lets the second of two concurrent commands with one key name see the key of the first.
     user = User.objects.select_for_update().filter(username=account).first()
     if user is None:
         raise _refused(f"--account: no account is named {account!r}; create it with --create-account ROLE")

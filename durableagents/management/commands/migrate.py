@@ -25,7 +25,7 @@ class _Lines(io.TextIOBase):
 
 
 class Command(migrate.Command):
-    """Django's command, which honours DURABLEAGENTS_LOG_FORMAT=json."""
+    """Django's command, which also honours DURABLEAGENTS_LOG_FORMAT=json."""
 
     def __init__(self, stdout: Any = None, stderr: Any = None, **options: Any) -> None:
         self._is_json = settings.DURABLEAGENTS.log_format == "json"

@@ -19,7 +19,7 @@ from runs import features
 
 class Command(BaseCommand):
     help = "Start database, sandbox, web and workers; Ctrl-C drains and stops them."
-    # Other checks need a database and all URLs; `migrate` runs first.
+    # The other checks need a database and all URLs. `up` migrates first.
     requires_system_checks = ["start"]
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -53,7 +53,7 @@ class Command(BaseCommand):
 
 
 def hold_lines() -> str:
-    """Return lines about what keeps the installation from executing runs."""
+    """Return a line for each reason that keeps the installation from executing runs."""
     try:
         notices = [each for read in features.parts_of_all(lambda each: each.start_notices) for each in read()]
     except Error as error:
@@ -62,7 +62,7 @@ def hold_lines() -> str:
 
 
 def _hold() -> None:
-    """Hold the installation by the command of an app outside the core. Raises EnvironmentProblem."""
+    """Hold the installation, using the command of the app that provides it. Raises EnvironmentProblem."""
     if "restore_hold" not in get_commands():
         raise EnvironmentProblem("up --hold needs durableagents.contrib.restore_hold in INSTALLED_APPS")
     call_command("restore_hold", "place", reason="Started with up --hold.", stdout=StringIO())

@@ -55,7 +55,7 @@ class Command(BaseCommand):
         confirm.add_argument("--reason", required=True, help="why the row is right; recorded")
 
     def handle(self, *, verb: str, **given: Any) -> None:
-        """Run the chosen verb."""
+        """Run the chosen subcommand."""
         if verb == "confirm":
             self._confirm(registry[given["table"]], given["key"], given["reason"])
         elif given["job"]:
@@ -94,7 +94,7 @@ class Command(BaseCommand):
         )
 
     def _with_progress(self, verifications: Iterable[Verification]) -> Iterator[Verification]:
-        """Yield them; say every few seconds how far it is, and after an interruption how to continue."""
+        """Yield the results while printing progress every few seconds and, after an interruption, how to continue."""
         runs, events, last, printed_at = 0, 0, None, time.monotonic()
         try:
             for each in verifications:
@@ -126,7 +126,7 @@ class Command(BaseCommand):
             raise SystemExit(1)
 
     def _job(self) -> None:
-        os.nice(10)  # it has time
+        os.nice(10)  # it isn't urgent
         job = jobs.carry_out(max(1, (os.cpu_count() or 1) // 2))
         if job is None:
             raise self._refusal("no verification was requested, or another process is running it")
@@ -135,7 +135,7 @@ class Command(BaseCommand):
             raise SystemExit(1)
 
     def _confirm(self, protected: Protected, key: str, reason: str) -> None:
-        """Give a row that was changed outside the application the code of its present state, on record."""
+        """Accept a row that was changed outside the application: renew its code, and record the act."""
         by = Actor("os", pwd.getpwuid(os.getuid()).pw_name, auth="shell")
         try:
             why = justified("Confirming a row", reason)

@@ -1,5 +1,8 @@
-"""Payloads that the reader may not read: placeholders and refusals. The decision is `Viewer.reads`, through `reads`.
-Lists and pages leave the payload out and say so; an address that has nothing else refuses."""
+"""Payloads that the reader may not read: placeholders and refusals.
+
+`Viewer.reads` decides, through `reads`. Lists and pages replace the payload by a note; an address that returns only
+payloads refuses the request.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ class Hidden:
 HIDDEN, ERASED = Hidden(), Hidden("erased")
 WHO_GIVES = "Ask an administrator for access to run data (People)."
 WORDS = f"You may not see this run's content. {WHO_GIVES}"
-# Events whose payload is what people said of their own acts, for everybody who sees the run.
+# Events whose payload is what people wrote about their own acts: everybody who sees the run may read it.
 SAID_OF_ACTS = frozenset(
     {
         "ApprovalDecided",
@@ -41,7 +44,7 @@ SAID_OF_ACTS = frozenset(
         "UpstreamAsked",
     }
 )
-# Members of a wait's detail that say what is waited for, and nothing of the run's content.
+# Members of a wait's detail that name what is waited for, without any of the run's content.
 _STATUS = frozenset(
     "title queue tool approval_id of name names kind attempt retry reason resource most used reserved wanted needs "
     "enough began held_by pool scope period refills_at child agent run until class system".split()
@@ -68,7 +71,7 @@ def status_of(detail: Mapping[str, Any], *excluding: str) -> dict[str, Any]:
 
 
 def is_open(kind: str) -> bool:
-    """Return whether an event's payload is for everybody who sees its run."""
+    """Return whether everybody who sees the run may read an event's payload."""
     return kind in SAID_OF_ACTS
 
 

@@ -33,8 +33,11 @@ READS = f"""EXISTS (
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """A viewer. Without `sees_all` they see the runs of the account `person` and those with one of `tags`. Without
-    `reads_all` they read the payloads of their own runs and of what is asked at the queues of the roles `held`."""
+    """The reader of a request.
+
+    Without `sees_all` they see the runs of the account `person` and those with one of `tags`. Without `reads_all` they
+    read the payloads of their own runs and of what is asked at the queues of the roles `held`.
+    """
 
     sees_all: bool = True
     person: int | None = None
@@ -56,17 +59,17 @@ class Viewer:
 
     @property
     def in_common(self) -> Viewer:
-        """Return the viewer without identity, for a page shared by all who see the same."""
+        """Return the viewer without their identity, for a page shared by everybody who sees the same."""
         return replace(self, person=None, tags=frozenset()) if self.sees_all else self
 
 
-# The system itself, and people at a shell: everything outside of a request.
+# The system itself, and people at a shell: everything outside a request.
 EVERYTHING = Viewer()
 NOTHING = Viewer(sees_all=False, reads_all=False)
 
 
 def viewer_of(user: Any) -> Viewer:
-    """Return what a user sees."""
+    """Return the viewer for a user."""
     held = {role for role in roles(user) if is_role(role)}  # deputies also hold entries that aren't roles
     if not held:
         return NOTHING
@@ -86,8 +89,10 @@ def own_tags(user: Any) -> frozenset[str]:
 
 
 def reads_payloads(user: Any) -> bool:
-    """Return whether an account or one of its roles has the right to read payloads, cached per user object. Superusers
-    don't have it implicitly: it must be on record."""
+    """Return whether an account or one of its roles has the right to read payloads.
+
+    The result is cached per user object. Superusers don't have the right implicitly: it must be on record.
+    """
     known: bool | None = getattr(user, _READS, None)
     if known is None:
         with connection.cursor() as cursor:
@@ -167,7 +172,7 @@ def is_erased(run_id: UUID) -> bool:
 
 
 def reads(run_id: UUID) -> bool:
-    """Return whether the current viewer reads the payloads of a run that they see: nobody does once it is erased."""
+    """Return whether the current viewer may read the payloads of a run that they see. Nobody may once it is erased."""
     who = viewer()
     if is_erased(run_id):
         return False
@@ -181,18 +186,18 @@ def must_see(run_id: UUID) -> None:
         raise NotFound("run", run_id)
 
 
-# Say what became of a run that isn't in the database any more; set by apps that move runs elsewhere.
+# Functions that tell what became of a run that isn't in the database any more; set by apps that move runs elsewhere.
 _explainers: list[Callable[[UUID], DurableAgentsError | None]] = []
 
 
 def explain_missing(explainer: Callable[[UUID], DurableAgentsError | None]) -> None:
-    """Add a function that returns a better answer than NotFound for a run, or None. Idempotent."""
+    """Add a function that returns a more precise error than NotFound for a run, or None. Idempotent."""
     if explainer not in _explainers:
         _explainers.append(explainer)
 
 
 def explained(error: Exception, run_id: object) -> Exception:
-    """Return the error to answer a request about this run with: NotFound may be replaced."""
+    """Return the error for a request about this run: NotFound may be replaced by a more precise one."""
     if not isinstance(error, NotFound) or not isinstance(run_id, UUID):
         return error
     return next((found for explain in _explainers if (found := explain(run_id)) is not None), error)

@@ -1,4 +1,4 @@
-"""Fields of a form from a schema, one per value of the document, which is passed on as typed."""
+"""Fields of a form from a schema, one per value of the document. Values are passed on as typed."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from django import forms
 
 from ledger.web import strict_json
 
-# Beyond 15 digits JSON readers disagree about the number: it is passed on as text.
+# JSON readers disagree about numbers of more than 15 digits, so these are passed on as text.
 _INTEGER = re.compile(r"-?[0-9]{1,15}")
 _PLAIN_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,14})")
-_MAX_HINT = 60  # characters of a default in a placeholder
+_MAX_HINT = 60  # limit of characters of a default in a placeholder
 
 
 class Absent:
-    """Marks an empty optional field, or a value that the document lacks."""
+    """Marks an empty optional field, or a value that the document doesn't have."""
 
 
 def typed(value: Any) -> str:
-    """Return text as typed: browsers send each line break as two characters."""
+    """Return text as it was typed. Browsers send each line break as two characters."""
     return "" if value is None else str(value).replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -31,7 +31,8 @@ def text_in(schema: Mapping[str, Any], name: str) -> str:
 
 
 class Value(forms.Field):
-    """One value of the document. `had` is the value in a document being changed, `empty` that of an empty field."""
+    """One value of the document.
+    `had` is the value in a document that is being changed, `empty` the value of an empty field."""
 
     had: Any = Absent
     empty: Any = Absent
@@ -57,7 +58,7 @@ class Value(forms.Field):
         return "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
     def validate(self, value: Any) -> None:
-        """Do nothing: the model validates."""
+        """Do nothing, because the model validates."""
 
     def to_python(self, value: Any) -> Any:
         text = typed(value)
@@ -66,14 +67,15 @@ class Value(forms.Field):
         return Absent if value is None else self.empty
 
     def is_as_shown(self, value: Any) -> bool:
-        """Return whether the field came back unchanged."""
+        """Return whether the field was sent back unchanged."""
         return typed(value) == typed(self.initial)
 
     def read(self, text: str) -> Any:
         return text
 
     def give_room(self, text: str) -> None:
-        """Choose a widget that keeps the text: an input drops line breaks, one for e-mail surrounding spaces."""
+        """Choose a widget that preserves the text.
+        An input drops line breaks, and one for e-mail addresses surrounding spaces."""
         if self.is_flag or not isinstance(self.widget, forms.widgets.Input):
             return
         if "\n" in text or "\r" in text:
@@ -91,8 +93,9 @@ class Long(Value):
 
 
 class Integer(Value):
-    """An integer, or a decimal that must not become a float: digits are a number, all else stays text.
-    If it may also be text, only what is written like a JSON number is a number."""
+    """An integer, or a decimal that must not become a float.
+    Digits become a number; anything else stays text. If the value may also be text, only what is written like a JSON
+    number becomes a number."""
 
     may_be_text = False
 
@@ -106,7 +109,7 @@ class Json(Value):
 
     def text_of(self, value: Any) -> Any:
         if isinstance(value, str) and self.read(value) != value:
-            return json.dumps(value, ensure_ascii=False)  # "5" differs from 5
+            return json.dumps(value, ensure_ascii=False)  # the text "5" differs from the number 5
         return super().text_of(value)
 
     def read(self, text: str) -> Any:
@@ -122,7 +125,7 @@ class Document(Json):
 
 
 class Choice(Value):
-    """One of a list. Its text stands for the choice, which may be a number."""
+    """One item of a list. Its text represents the item, which may be a number."""
 
     widget: forms.Select
 
@@ -163,7 +166,7 @@ class Flag(Value):
         return bool(value) is self.initial
 
     def say_default(self, default: Any) -> None:
-        """Do nothing: a checkbox is never empty."""
+        """Do nothing, because a checkbox is never empty."""
 
 
 class Group(Value):
@@ -173,4 +176,4 @@ class Group(Value):
         return Absent
 
     def say_default(self, default: Any) -> None:
-        """Do nothing: its fields show their own."""
+        """Do nothing, because its fields show their own defaults."""

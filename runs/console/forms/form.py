@@ -1,5 +1,5 @@
 """A Django form from the JSON schema of an agent's input or a question.
-Values are passed on as typed, the agent's own validation judges them, and `mark` shows its errors at the fields."""
+Values are passed on as typed, and validated by the agent. `mark` shows the agent's errors at the fields."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from runs.console.forms.fields import Absent, Value
 from runs.console.forms.maker import Maker, is_object
 
 _TOKEN = "csrfmiddlewaretoken"
-_OURS = "input"  # prefix of field names that would clash
+_OURS = "input"  # prefix for field names that would clash
 
 
 class Bound(BoundField):
@@ -37,7 +37,7 @@ class Bound(BoundField):
 
 @dataclass(frozen=True)
 class ExtraField:
-    """A field of the page outside the form: its label ("" if nobody fills it in) and id."""
+    """A field of the page outside the form: its label ("" if users don't fill it in) and id."""
 
     label: str = ""
     id: str = ""
@@ -45,7 +45,7 @@ class ExtraField:
 
 @dataclass(frozen=True)
 class Aside:
-    """The errors of such a field."""
+    """The errors of an extra field."""
 
     label: str
     id: str
@@ -57,13 +57,13 @@ class Aside:
 
 
 class PartForm(forms.Form):
-    """Further fields of a page, named as in the API, whose rules validate them."""
+    """Additional fields of a page, named as in the API, whose rules validate them."""
 
     bound_field_class = Bound
 
     @property
     def all(self) -> list[Bound]:
-        """Return the fields in their order."""
+        """Return the fields in order."""
         return [cast(Bound, self[name]) for name in self.fields]
 
     @property
@@ -71,7 +71,7 @@ class PartForm(forms.Form):
         return [field for field in self.all if field.errors]
 
     def mark(self, error: DurableAgentsError) -> None:
-        """Show errors at their fields; others are shown elsewhere."""
+        """Show errors at their fields. Errors of other fields are shown elsewhere."""
         self.full_clean()
         for problem in error.extra.get("errors", []):
             if (name := str(problem.get("field", ""))) in self.fields:
@@ -81,9 +81,9 @@ class PartForm(forms.Form):
 class SchemaForm(forms.Form):
     """The fields of an object schema, in their author's order, showing `document` or what was typed in `data`.
 
-    With both, `document` is being changed: untouched values stay exactly as they were. With `keeps`, so do missing
-    ones, and a value may be emptied only where nothing is a value of it. A nested field has its path as name,
-    `order.amount`. `extra_fields` are the page's other fields, by name; their errors go into `aside`.
+    With both, `document` is being changed, and untouched values stay exactly as they were. With `keeps`, missing values
+    stay missing too, and a field may be emptied only where an empty value is valid. The name of a nested field is its
+    path, such as `order.amount`. `extra_fields` are the page's other fields, by name; their errors go into `aside`.
     """
 
     bound_field_class = Bound
@@ -119,11 +119,11 @@ class SchemaForm(forms.Form):
 
     @property
     def wrong(self) -> list[Bound]:
-        """Return the fields with errors; a group shows its own."""
+        """Return the fields with errors. Groups show their own errors."""
         return [field for field in self.bound(self.values) if field.errors and not field.field.children]
 
     def document(self) -> dict[str, Any]:
-        """Return what was typed as a document, without empty optional fields.
+        """Return the typed values as a document, without empty optional fields.
         Raises InvalidInput for unknown names, whose values would be lost silently."""
         known = {self.add_prefix(name) for name in self.fields} | self.extra_fields.keys() | {_TOKEN}
         refuse_stray(set(self.data) - known)
@@ -141,14 +141,14 @@ class SchemaForm(forms.Form):
                 value = self.cleaned_data[name]
             elif field.required or self._is_typed(field) or (is_untouched and self._is_there(field)):
                 value = self._around(field) | self._filled(field.children)
-            else:  # an optional group in which nothing was typed is absent
+            else:  # an optional group in which nothing was typed is left out
                 value = field.empty
             if value is not Absent:
                 filled[field.key] = value
         return filled
 
     def _is_there(self, field: Value) -> bool:
-        """Return whether it is a group that the document has: each of its fields then counts."""
+        """Return whether the field is a group that the document has. If so, each of its fields counts."""
         return bool(field.children) and is_object(field.had)
 
     def _is_untouched(self, name: str) -> bool:
@@ -162,11 +162,12 @@ class SchemaForm(forms.Form):
         return {key: value for key, value in group.had.items() if key not in keys} if is_object(group.had) else {}
 
     def _is_typed(self, group: Value) -> bool:
-        """Return whether anything was typed in a group; emptying counts where absence would mean a default."""
+        """Return whether anything was typed in a group.
+        Emptying a field counts if leaving the group out would mean a default."""
         return any(self._is_said(name, is_nothing_said=group.empty is Absent) for name in group.children)
 
     def _is_said(self, name: str, *, is_nothing_said: bool) -> bool:
-        """Return whether anything was typed in a field; unticking a box counts."""
+        """Return whether anything was typed in a field. Unticking a box counts."""
         field, sent = self.values[name], self[name].data
         if field.children:
             return any(self._is_said(child, is_nothing_said=is_nothing_said) for child in field.children)
@@ -174,7 +175,8 @@ class SchemaForm(forms.Form):
         return is_emptied or bool(sent if field.is_flag else str(sent or "").strip())
 
     def mark(self, error: DurableAgentsError, within: str, root: str = "") -> None:
-        """Show errors at their field, the nearest group, or above the form; an error's `within` is `root` here."""
+        """Show each error at its field, at the nearest group, or above the form.
+        `within` in an error's path stands for `root`."""
         self.full_clean()
         for problem in error.extra.get("errors", []):
             words = in_words(problem)

@@ -1,4 +1,4 @@
-"""Make a form's fields from a JSON schema. What no field can express is typed as JSON."""
+"""Makes a form's fields from a JSON schema. Values that no field can express are typed as JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from django import forms
 from runs.console.forms.fields import Absent, Choice, Document, Flag, Group, Integer, Json, Long, Value
 
 _MAX_DEPTH = 8
-# A schema that nests itself several times grows exponentially with depth: beyond this, it is typed as JSON.
+# A schema that contains itself several times grows exponentially with depth. Beyond this depth, values are typed as
+# JSON.
 MAX_FIELDS = 400
 _LONG_TEXT = 500
 _DECIMAL = {"inputmode": "decimal"}
@@ -21,19 +22,20 @@ _DATES = {"date": "YYYY-MM-DD", "time": "HH:MM:SS", "date-time": "YYYY-MM-DDTHH:
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """A group's place: its depth, and whether it or a group around it may be null or is absent."""
+    """The position of a group: its depth, and whether it or a group around it may be null or is absent."""
 
     depth: int = 0
     may_be_null: bool = False
-    is_unset: bool = False  # its fields show nothing, not even defaults
+    is_unset: bool = False  # the group's fields show nothing, not even defaults
 
 
 _TOP = _Level()
 
 
 class Maker:
-    """Walks a schema and collects `fields` by name. `typed` returns what was typed in a field.
-    With `keeps`, a value of the document may be emptied only where nothing is a value of it."""
+    """Walks a schema and collects `fields` by name.
+    `typed` returns the text typed in a field. With `keeps`, a field may be emptied only where an empty value is
+    valid."""
 
     def __init__(self, schema: Mapping[str, Any], *, typed: Callable[[str], Any], keeps: bool) -> None:
         found = schema.get("$defs")
@@ -42,7 +44,7 @@ class Maker:
         self.fields: dict[str, Value] = {}
 
     def group(self, path: str, schema: Mapping[str, Any], document: Any, level: _Level = _TOP) -> tuple[str, ...]:
-        """Make the fields of an object, filled from a document; return their names."""
+        """Make the fields of an object, filled from a document. Returns their names."""
         inner = document if is_object(document) else {}
         properties, required = schema.get("properties"), schema.get("required")
         names = []
@@ -75,7 +77,7 @@ class Maker:
         whole = self.resolved(part)
         kind = "json" if level.depth > _MAX_DEPTH or len(self.fields) >= MAX_FIELDS else _kind(whole)
         if kind == "flag" and (is_nullable or level.may_be_null):
-            kind, whole = "choice", {**whole, "enum": [True, False]}  # or neither, which a checkbox can't express
+            kind, whole = "choice", {**whole, "enum": [True, False]}  # or no choice, which a checkbox can't express
         if kind == "group":
             field: Value = Group(whole, **{**own, "value": None}, widget=forms.HiddenInput())
             self.fields[name] = field
@@ -95,7 +97,8 @@ class Maker:
         return any("null" in _types(self._followed(option)) for option in options)
 
     def resolved(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the schema with references followed and "or null" removed; keys next to a reference win."""
+        """Return the schema with references followed and "or null" removed. Keys next to a reference take
+        precedence."""
         whole = self._followed(schema)
         for _ in range(_MAX_DEPTH):
             name = "anyOf" if _options(whole, "anyOf") else "oneOf"

@@ -1,1 +1,1 @@
-"""Tables of texts for states, waits, events and timeline rows; tests check that they are complete."""
+"""Tables of texts for states, waits, events and timeline rows. Tests check that they are complete."""

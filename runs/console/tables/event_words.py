@@ -1,4 +1,4 @@
-"""The description of each event kind in the journal.
+"""The descriptions of event kinds in the journal.
 Each gets the event's clear fields (missing ones are "") and its attempt."""
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _STOOD = {
 
 
 def link_to(html: str, page: str, *args: str) -> str:
-    """Return a link, or its text where no such page is: a damaged row's id, or an app that isn't installed."""
+    """Return a link, or only its text if there is no such page.
+    That is so for a damaged row's id, or an app that isn't installed."""
     try:
         return f'<a href="{escape(reverse(page, args=args))}">{html}</a>'
     except NoReverseMatch:
@@ -60,7 +61,7 @@ def taken_over(f: Mapping[str, Any], attempt: int = 0) -> str:
     return f"<code>{visible(f['tool'])}</code>{named} · not sent: {why}{at}"
 
 
-# No answer, and news without an outcome.
+# For late news that is no answer or has no outcome.
 _NO_OUTCOME = ("no_answer", "nothing")
 
 
@@ -74,7 +75,7 @@ def witness(e: Effect) -> str:
 
 
 def late_news(news: Mapping[str, Any], tools: dict[str, Any]) -> SafeString:
-    """Describe one late result of a stopped run: the call, the recorded outcome, and what came."""
+    """Return a text about a late result of a stopped run: the call, the recorded outcome, and the result."""
     attempt = news.get("attempt")
     which = f", attempt {attempt + 1}" if isinstance(attempt, int) else ""
     text = str(news.get("told") or CALLED_BACK)
@@ -85,7 +86,7 @@ def late_news(news: Mapping[str, Any], tools: dict[str, Any]) -> SafeString:
 
 
 def _on_record(news: Mapping[str, Any]) -> str:
-    """Describe the recorded outcome. Stops of earlier versions hold a failure's code instead of the outcome."""
+    """Return a text for the recorded outcome. Stops of earlier versions have a failure's code instead."""
     found, code = str(news.get("on_record") or "nothing"), news.get("code")
     if code is None and found not in (*findings.ON_RECORD, *_NO_OUTCOME):
         found, code = "refused", found
@@ -115,7 +116,7 @@ Facts = defaultdict[str, Any]
 
 
 def phrase(line: EventLine) -> str:
-    """Describe an event; "" for a kind that this version doesn't know."""
+    """Return the description of an event; "" for a kind that this version doesn't know."""
     known = EVENTS.get(line.kind)
     return known(facts(line), line.attempt) if known else ""
 

@@ -1,5 +1,5 @@
-"""A run's status in the console: the chip of each reason, and its sentence with links. The texts are those of
-`runs/queries/sentences.py`; what the journal says of a call in progress comes from here."""
+"""A run's status in the console: a chip for each reason, and its sentence with links.
+The texts are those of `runs/queries/sentences.py`. Texts about a call in progress, from the journal, are added here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from runs.queries.status import Reason, notes_of, sentence_of
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """An action on a run: its opening button, meaning, effect on active children, and button; `view` takes the POST."""
+    """An action on a run: two buttons, an explanation, and the effect on active children.
+    The first button opens the form, the second one sends it. `view` takes the POST."""
 
     label: str
     view: str
@@ -35,18 +36,18 @@ def chip(reason: Reason) -> SafeString:
 
 
 def row(card: Card) -> SafeString:
-    """Return the text in a list: the beginnings of the sentences."""
+    """Return the text for a list: only the beginnings of the sentences."""
     return SafeString(" · ".join(markup(said.lead) for said in (sentence_of(card.facts), *notes_of(card.facts))))
 
 
 def why(d: Dossier) -> SafeString:
-    """Explain why nothing moves, or what does."""
+    """Return why the run doesn't progress, or what it is doing."""
     said = [markup(each.parts) for each in (sentence_of(d.facts), *notes_of(d.facts))]
     return SafeString(" ".join([*said, *_from_journal(d)]))
 
 
 def markup(text: Text) -> str:
-    """Return the text with links and times that the page's script keeps current."""
+    """Return the text as HTML, with links, and with times that the page's script keeps current."""
     return "".join(map(_linked, text))
 
 
@@ -74,7 +75,7 @@ def _marked(part: Part) -> str:
 
 
 def _from_journal(d: Dossier) -> list[str]:
-    """Return what only the run's journal says, in sentences."""
+    """Return sentences about facts that are only in the run's journal."""
     call = f"<b>{visible(title_of(d.tools, d.story.under_way))}</b>" if d.story.under_way else ""
     match d.reason:
         case "driven" if owner := d.story.owner:
@@ -99,7 +100,7 @@ def _cancelled(d: Dossier) -> list[str]:
     return [text for text in (because, calls) if text]
 
 
-# Label and tone.
+# Each label and its tone.
 CHIPS: dict[Reason, tuple[str, str]] = {
     "queued": ("queued", ""),
     "behind_key": ("queued behind", "wait"),

@@ -1,1 +1,1 @@
-"""Checkpoints: position, upgrading, and the code that wrote them."""
+"""Checkpoints of runs: their position, upgrades of their states, and checks of the code that wrote them."""

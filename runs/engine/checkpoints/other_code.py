@@ -1,4 +1,4 @@
-"""Checks whether a run is continued by the code that wrote its checkpoint."""
+"""Checks whether the code that continues a run is the code that wrote its checkpoint."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ OTHER_CODE = "other_code"
 
 
 def written_by_others(agent: Any, position: Position) -> str:
-    """Return the fingerprint of other code that wrote the checkpoint; empty once an operator checked it."""
+    """Return the fingerprint of the other code that wrote the checkpoint.
+
+    Empty if this code wrote it, or if the run already stopped over it and an operator resumed it.
+    """
     wrote = position.at.fingerprint
     if not wrote or agent.is_own(wrote) or was_looked_at(position.tail, agent.fingerprint()):
         return ""
@@ -27,7 +30,10 @@ def written_by_others(agent: Any, position: Position) -> str:
 
 
 def was_looked_at(tail: Iterable[e.Event], code: str) -> bool:
-    """Return whether the run already stopped over this code. A stop still open keeps it from being driven."""
+    """Return whether the run already stopped because of this code.
+
+    While such a stop is open, the run isn't driven.
+    """
     return any(
         isinstance(event, e.OperatorNeeded) and event.reason == OTHER_CODE and payload_of(event).get("code") == code
         for event in tail
@@ -35,7 +41,7 @@ def was_looked_at(tail: Iterable[e.Event], code: str) -> bool:
 
 
 async def other_code(agent: Any, journal: Journal, runtime: Runtime, wrote: str, at: Snapshot) -> Broken | None:
-    """Return why the run stops at other code's checkpoint; None if that is only logged, as in development."""
+    """Return a stop because other code wrote the checkpoint; None if that is only logged, as in development."""
     difference = told_apart(agent, wrote, await runtime.code_of(agent.graph_id, wrote))
     if runtime.refuses_other_code:
         return Broken(OTHER_CODE, difference)
@@ -44,7 +50,10 @@ async def other_code(agent: Any, journal: Journal, runtime: Runtime, wrote: str,
 
 
 def told_apart(agent: Any, wrote: str, known: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return what an operator sees: whose code wrote the checkpoint, whose continues, and any `known` differences."""
+    """Return the details for an operator: both fingerprints, and the differences of the code.
+
+    The differences can be told only if the other code's parts are `known`.
+    """
     mine = None if known is None else as_stored(agent, wrote)
     texts = [] if known is None or mine is None else differences(known, mine)
     how = join_differences(texts) if texts else "the difference isn't known here"

@@ -1,5 +1,7 @@
-"""Position of a run by its journal: at its checkpoint, or where a migration, whose event holds the state, has put
-it. A claimant continues from there even if later checkpoints can't be read."""
+"""The position of a run according to its journal: at its checkpoint, or where a migration has put it.
+
+The event of a migration holds the state, so a claimant can continue from it even if later checkpoints can't be read.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,11 @@ UNBEGUN: Final = "unbegun"
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A claimant's starting point: checkpoint, later events, and a node and state to enter first, if any. `unread` says
-    why no node can continue from the state; operations without a node, such as ending, still work."""
+    """A claimant's starting point: the checkpoint, the events after it, and a node and state to enter first, if any.
+
+    `unread` is the error if no node can continue from the state. Operations that need no node, such as ending the run,
+    still work.
+    """
 
     at: Snapshot
     tail: Sequence[e.Event]
@@ -37,7 +42,10 @@ def last_migration(events: Sequence[e.Event]) -> tuple[int, e.RunMigrated] | Non
 
 
 def position_of(at: Snapshot, tail: Sequence[e.Event]) -> Position:
-    """Return the position of a run whose newest readable checkpoint is `at`, or that is before its first node."""
+    """Return the position of a run.
+
+    `at` is the newest readable checkpoint, or an empty one before the first node; `tail` are the events since.
+    """
     found = last_migration(tail)
     if found is None:
         return _carried_on(at, tail)
@@ -53,7 +61,10 @@ def position_of(at: Snapshot, tail: Sequence[e.Event]) -> Position:
 
 
 def _reentered(moved: e.RunMigrated, state: Any, since: Sequence[e.Event]) -> Position:
-    """Return the position before the migration's node, or in it if it was entered and its checkpoint can't be read."""
+    """Return the position before the migration's node, or in it.
+
+    It is in the node if that was entered but its checkpoint is unreadable.
+    """
     visit = moved.visit + 1
     if not any(isinstance(x, e.VisitEntered) and x.visit == visit for x in since):
         return Position(Snapshot("", moved.visit, moved.slots, moved.fingerprint, None), since, (moved.node, state))
@@ -62,7 +73,7 @@ def _reentered(moved: e.RunMigrated, state: Any, since: Sequence[e.Event]) -> Po
 
 
 def _carried_on(at: Snapshot, tail: Sequence[e.Event]) -> Position:
-    """Return the position at the checkpoint, or at the entry that a renewal or fork starts from."""
+    """Return the position at the checkpoint, or before it at the entry of a renewal or fork."""
     come = next((x for x in tail if isinstance(x, (e.RunCarriedOn, e.RunForked))), None)
     if at.node or come is None or not come.node:
         return Position(at, tail)
@@ -73,7 +84,10 @@ def _carried_on(at: Snapshot, tail: Sequence[e.Event]) -> Position:
 
 
 def version_of(created: e.RunCreated, entered: e.Event | None, tail: Sequence[e.Event]) -> tuple[str, int | None]:
-    """Return a run's version and generation (None: unknown) by its newest migration, checkpoint event or creation."""
+    """Return a run's version and generation (None: unknown).
+
+    They come from its newest migration, else its checkpoint's event, else its creation.
+    """
     if (found := last_migration(tail)) is not None:
         return found[1].to, found[1].generation
     payload = payload_of(entered)

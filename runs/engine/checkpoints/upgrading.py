@@ -18,7 +18,7 @@ from runs.engine.undo import UNDO_NODE
 
 
 async def brought_up(agent: Any, runtime: Runtime, position: Position) -> Position:
-    """Upgrade the state if other code under the version's name wrote it; if that fails, only set `unread`."""
+    """Upgrade the state if other code with the version's name wrote it. On failure, set `unread` instead of raising."""
     wrote = position.at.fingerprint
     if not wrote or agent.is_own(wrote) or position.at.node == UNDO_NODE:
         return position
@@ -30,7 +30,10 @@ async def brought_up(agent: Any, runtime: Runtime, position: Position) -> Positi
 
 
 def number_by(wrote: str, known: Mapping[str, Any] | None) -> int:
-    """Return the state number written by the code with this fingerprint; 0 if unknown, 1 before schemes had names."""
+    """Return the schema number of states written by the code with this fingerprint.
+
+    0 if unknown; 1 if the fingerprint is from before schemes had names.
+    """
     return 1 if scheme_of(wrote) == "" else 0 if known is None else number_in(known)
 
 
@@ -57,7 +60,7 @@ def _upgraded(agent: Any, number: int, state: Any) -> Any:
         return agent.upgraded(number, plain(state))
     except UnknownFormat as error:
         raise JournalBroken(str(error), "unknown_format") from error
-    except Exception as error:  # the author's own code
+    except Exception as error:  # the upgrader is the author's own code
         raise JournalBroken(
             f"upgrading the state from number {number} up to {agent.graph_id} broke: {describe_error(error)}",
             "bad_checkpoint",
@@ -65,7 +68,10 @@ def _upgraded(agent: Any, number: int, state: Any) -> Any:
 
 
 def _keeps_messages(agent: Any, tail: Sequence[e.Event]) -> None:
-    """Refuse changes by messages or operators recorded under another state number: no step upgrades those."""
+    """Refuse changes by messages or operators that were recorded under another schema number.
+
+    Upgraders convert states, not changes.
+    """
     for event in changes_in(tail):
         if number_of_changes(event) == agent.schema_version:
             continue

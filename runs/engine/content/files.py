@@ -1,4 +1,4 @@
-"""Images and other files in prompts and tool results: as data for the record, and as files for the model."""
+"""Images and other files in prompts and tool results: converted to data for the record, and back for the model."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pydantic import BaseModel, TypeAdapter
 
 from runs.engine.canonical import plain
 
-Prompt = str | Sequence[Any]  # a text, or texts and Pydantic AI's files (BinaryContent, ImageUrl, …) in order
-# Approximate size of a file in a model's window, in characters of text, whatever its size in bytes.
+Prompt = str | Sequence[Any]  # A text, or a list of texts and Pydantic AI's files (BinaryContent, ImageUrl, …).
+# The approximate size of a file in a model's window, in characters of text, whatever its size in bytes is.
 CHARACTERS_OF_A_FILE = 6000
 
 
 def is_file(value: Any) -> bool:
-    """Return whether a value is one of Pydantic AI's files, or of its references to files."""
+    """Return whether a value is one of Pydantic AI's files or file references."""
     return getattr(value, "kind", None) in _KINDS and type(value).__module__ == "pydantic_ai.messages"
 
 
@@ -31,14 +31,14 @@ def has_files(value: Any) -> bool:
 
 
 def as_data(content: Any) -> Any:
-    """Return a prompt or a tool's result as recorded. Raises ValueError if it can't be."""
+    """Return a prompt or a tool's result in recordable form. Raises ValueError if it can't be recorded."""
     from pydantic_core import to_jsonable_python
 
     return plain(content if isinstance(content, str) else to_jsonable_python(content, bytes_mode="base64"))
 
 
 def as_content(data: Any, *, is_prompt: bool) -> Any:
-    """Return the content of `as_data`, with its files."""
+    """Return a content recorded by `as_data`, with its files restored."""
     from pydantic_ai.messages import ToolReturnPart, UserPromptPart
 
     if is_prompt:
@@ -47,7 +47,7 @@ def as_content(data: Any, *, is_prompt: bool) -> Any:
 
 
 def in_words(content: Any) -> str:
-    """Return a prompt or a result, raw or recorded, as text: a file by its kind and size."""
+    """Return a prompt or a result, raw or recorded, as text. Files are described by kind and size."""
     if isinstance(content, str):
         return content
     if isinstance(content, (list, tuple)) and any(is_file(each) or _is_recorded_file(each) for each in content):
@@ -60,14 +60,14 @@ def in_words(content: Any) -> str:
 
 
 def characters(content: Any) -> int:
-    """Return roughly how many characters of a model's window a content takes."""
+    """Return roughly how many characters of a model's window a content uses."""
     if isinstance(content, (list, tuple)):
         return sum(map(characters, content))
     return CHARACTERS_OF_A_FILE if is_file(content) else len(str(content or ""))
 
 
 def with_files(outcome: BaseModel, answer: Any) -> Any:
-    """Return a tool's result for the model: its data, followed by the files in its fields."""
+    """Return a tool's result for the model: its data, followed by the files that its fields hold."""
     files = list(_files_of(outcome))
     return [_named(answer), *files] if files else answer
 

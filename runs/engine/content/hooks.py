@@ -21,13 +21,14 @@ _MAX_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of content on its way.
-    `content` is plain data. `source` says where it comes from: `prompt` (of a node), `transcript` (a conversation to be
-    compacted, or the summary of its older turns), `tool` (a result), `child` (an output), `signal`, `message`, `answer`
-    (of a person), `model` (its call of a tool), `node` (its call of a tool); `name` is the name of that tool, agent,
-    signal and so on. `to` says where it goes: `model`, `tool` (as its arguments), `node`; `target` is the name of that
-    assistant, tool or node. `agent` is the version that drives the run, `run_id` the run. `is_restored`: it was read
-    back from the journal, written by another worker or in an earlier visit.
+    """A piece of content on its way to a model, a tool or a node. `content` is plain data.
+
+    `source` says where it comes from: `prompt` (of a node), `transcript` (a conversation to be compacted, or the
+    summary of its older turns), `tool` (a result), `child` (an output), `signal`, `message`, `answer` (of a person),
+    `model` (its call of a tool), `node` (its call of a tool); `name` is the name of that tool, agent, signal and so on.
+    `to` says where it goes: `model`, `tool` (as its arguments), `node`; `target` is the name of that assistant, tool or
+    node. `agent` is the version that drives the run, `run_id` the run. `is_restored`: it was read back from the
+    journal, where another worker or an earlier visit wrote it.
     """
 
     content: Any
@@ -49,7 +50,10 @@ class Withhold:
 
 @dataclass(frozen=True, slots=True)
 class Redact:
-    """A hook's verdict: replace the piece by `content` (plain data). `reason` is recorded: don't quote the original."""
+    """A hook's verdict: replace the piece by `content` (plain data).
+
+    `reason` is recorded, so it must not quote the original.
+    """
 
     content: Any
     reason: str
@@ -57,9 +61,11 @@ class Redact:
 
 @dataclass(frozen=True)
 class Screen:
-    """A hook, as made by `screen`: `name` and `version` are recorded with each verdict of the `function`. It checks
-    pieces of these `source`s on their way `to` these, within `timeout` seconds. `is_quick`: call it without a thread
-    (for the engine's own hooks)."""
+    """A hook, as made by `screen`. `name` and `version` are recorded with each verdict of the `function`.
+
+    It checks pieces from these sources (`source`) on their way to these targets (`to`), within `timeout` seconds.
+    `is_quick`: it is called without a thread (for the engine's own hooks).
+    """
 
     name: str
     version: str
@@ -87,11 +93,12 @@ def screen(
     timeout: float = 2.0,
     name: str = "",
 ) -> Callable[[Callable[[Piece], Any]], Screen]:
-    """Turn a function of a `Piece` into a hook. Plain functions are called in a thread, `async def` is awaited.
-    It returns None (pass), `Redact(content, reason)` or `Withhold(reason)`. If it raises, returns something else, or
-    takes longer than `timeout` seconds (2), the piece is withheld. `version` is recorded with each verdict: change it
-    with each change. `source` and `to` select the pieces (default: all). `name` defaults to the function's. Raises
-    DefinitionError.
+    """Turn a function of a `Piece` into a hook.
+
+    Plain functions are called in a thread, `async def` is awaited. It returns None (pass), `Redact(content, reason)` or
+    `Withhold(reason)`. If it raises, returns something else, or takes longer than `timeout` seconds (2), the piece is
+    withheld. `version` is recorded with each verdict: change it whenever the function changes. `source` and `to` select
+    the pieces (default: all). `name` defaults to the function's. Raises DefinitionError.
     """
 
     def register(function: Callable[[Piece], Any]) -> Screen:
@@ -135,22 +142,22 @@ def _some(whose: str, what: str, given: Iterable[str], known: tuple[str, ...]) -
     return frozenset(wanted)
 
 
-# Characters of one piece. Tool results are cut to a part of the model's window long before.
+# Maximum characters of one piece. Tool results are cut to a part of the model's window long before this applies.
 MAX_FOR_MODEL = 2_000_000
 MAX_FOR_TOOL = 4_000_000
 
 _SELECTORS = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
-# Characters that a model sees and a reader doesn't: controls (but tab and line ends), direction marks, zero width, tags
-# (but in a flag). A single joiner shapes letters and emoji and a single selector picks a form; a sequence of them can
-# hide text.
+# Characters that a model sees and a reader doesn't: control characters (except tab and line breaks), direction marks,
+# zero-width characters, tags (except in a flag emoji). A single joiner shapes letters and emoji, and a single variation
+# selector picks a form; a sequence of them can hide text.
 _HIDDEN = re.compile(
-    "\U0001f3f4[\U000e0061-\U000e007a]{3,6}\U000e007f"  # a flag: let pass below
+    "\U0001f3f4[\U000e0061-\U000e007a]{3,6}\U000e007f"  # a flag emoji, which is allowed
     "|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u180e\u200b\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
     "|[\U000e0000-\U000e007f]"
     f"|[\u200c\u200d]{{2,}}|[{_SELECTORS}]{{2,}}"
 )
 
-# Built once: each call's arguments are measured.
+# Built once, because the arguments of each call are measured.
 _JSON = json.JSONEncoder(ensure_ascii=False)
 
 
@@ -160,7 +167,7 @@ def _mark(match: re.Match[str]) -> str:
 
 
 def each_text(value: Any, change: Callable[[str], str]) -> Any:
-    """Return plain data with every text changed, field names too."""
+    """Return plain data with `change` applied to every text, including field names."""
     match value:
         case str():
             return change(value)
@@ -173,7 +180,7 @@ def each_text(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def characters(content: Any) -> int:
-    """Return the size of a piece: a text's characters, or those of other data's JSON."""
+    """Return the size of a piece: the characters of a text, or of other data's JSON."""
     return len(content) if isinstance(content, str) else len(_JSON.encode(content))
 
 
@@ -200,7 +207,7 @@ def _marked(piece: Piece) -> Redact | None:
 _ALL_SOURCES = frozenset(SOURCES)
 SIZE = Screen("size", "1", _too_large, _ALL_SOURCES, frozenset({"model", "tool"}), is_quick=True)
 HIDDEN_CHARACTERS = Screen("hidden_characters", "1", _marked, _ALL_SOURCES, frozenset({"model"}), is_quick=True)
-# Hooks that can't be switched off.
+# The hooks that can't be switched off.
 ALWAYS = (SIZE, HIDDEN_CHARACTERS)
 
 _FOREIGN = tuple(source for source in SOURCES if source not in ("prompt", "node", "model"))
@@ -217,7 +224,10 @@ _MARKERS = re.compile(
 
 @screen(version="1", source=_FOREIGN, to=DESTINATIONS)
 def prompt_injection_markers(piece: Piece) -> Withhold | None:
-    """Withhold external content that gives the model orders. Matches known markers; rephrased attacks get through."""
+    """Withhold external content that gives the model orders.
+
+    It matches known markers only, so rephrased attacks get through.
+    """
     hits = 0
 
     def look(text: str) -> str:

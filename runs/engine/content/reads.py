@@ -1,4 +1,7 @@
-"""The cache of reads: only an optimization, never the record. If an entry is missing or damaged, the read is made."""
+"""The cache of reads.
+
+It is only an optimization, never the record: if an entry is missing or damaged, the read is made.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 MAX_CACHE = timedelta(days=7)
-MAX_BYTES = 256 * 1024  # of one result
+MAX_BYTES = 256 * 1024  # bytes per result
 
 
 @dataclass(frozen=True, slots=True)
 class KeptRead:
-    """A read's result, when its call began, and which call made it."""
+    """A cached read: its result, the time at which its call began, and the call (run and slot)."""
 
     result: Any
     at: datetime
@@ -21,7 +24,7 @@ class KeptRead:
 
 
 class Reads(Protocol):
-    """Cache of reads. Neither method raises: a failed `find` is a miss, a failed `keep` is dropped."""
+    """A cache of reads. Its methods never raise: a failed `find` is a miss, a failed `keep` is dropped."""
 
     async def find(self, key: bytes) -> KeptRead | None: ...
 
@@ -49,7 +52,7 @@ class MemoryReads:
         return known[0] if known is not None and datetime.now(UTC) < known[0].at + known[1] else None
 
     def keep(self, key: bytes, tool: str, kept: KeptRead, lifetime: timedelta) -> None:
-        """Keep the newer result."""
+        """Keep the result, unless a newer one is cached already."""
         known = self.kept.get(key)
         if known is None or known[0].at < kept.at:
             self.kept[key] = kept, lifetime

@@ -1,5 +1,7 @@
-"""The parts and digest of an agent's version: syntax trees of its own package's code, without layout and docstrings.
-Libraries don't count."""
+"""The parts and the digest of an agent's version.
+
+Code counts as syntax trees of the agent's own packages, without layout and docstrings. Libraries don't count.
+"""
 
 from runs.engine.fingerprint.described import Described
 from runs.engine.fingerprint.schemes import (

@@ -1,4 +1,4 @@
-"""Describes an agent as plain data: schemas and settings as they are, code as its scheme encodes it."""
+"""Describes an agent as plain data: schemas and settings directly, code as encoded by a scheme."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 from runs.engine.gating.timing import WorkingHours
 from runs.engine.tools import FOR_DISPATCH, Gate, Tool, Undo
 
-# Cached per model: each tool and agent that takes or returns the model needs its schema.
+# Cached per model, because each tool and agent that uses the model needs its schema.
 _schemas: WeakKeyDictionary[type[BaseModel], dict[str, Any]] = WeakKeyDictionary()
-# Encodes a function or a model's class by one scheme.
+# A function that encodes a function or a model's class by one scheme.
 Code = Callable[[Any], Any]
 
 
 class Described(Protocol):
-    """The parts of an agent: see `runs.engine.agents.Agent`, which imports this module, so this one can't import it."""
+    """The parts of an agent that define its version.
+
+    It is a protocol because `runs.engine.agents` imports this module.
+    """
 
     @property
     def nodes(self) -> Mapping[str, Any]: ...
@@ -52,7 +55,7 @@ class Described(Protocol):
 
 
 def described(agent: Described, code: Code) -> dict[str, Any]:
-    """Return everything that defines a version."""
+    """Return everything that defines a version, with code encoded by `code`."""
     return {
         "nodes": {n.name: {"edges": list(n.edges), "code": code(n.function)} for n in agent.nodes.values()},
         "start": agent.start,
@@ -73,13 +76,16 @@ def described(agent: Described, code: Code) -> dict[str, Any]:
             }
             for a in agent.assistants
         },
-        # An agent without attributes is described as before attributes existed.
+        # Attributes are left out if there are none, so that older digests stay valid.
         **({"attributes": {n: a.kind for n, a in agent.attributes.items()}} if agent.attributes else {}),
     } | _declared_parts(agent, code)
 
 
 def _declared_parts(agent: Described, code: Code) -> dict[str, Any]:
-    """Describe messages, signals and upgraders; empty if none are declared, as before they existed."""
+    """Describe messages, signals and upgraders.
+
+    They are left out if none are declared, so that older digests stay valid.
+    """
     messages = {
         m.name: {
             "takes": _schema(m.takes, code),
@@ -95,13 +101,13 @@ def _declared_parts(agent: Described, code: Code) -> dict[str, Any]:
 
 
 def _undone(agent: Described, code: Code) -> dict[str, Any]:
-    """Describe how effects are undone; empty if none can be."""
+    """Describe how effects are undone. Empty if the agent declares nothing about it."""
     undos = {"undos": {each.name: _undo(each, code) for each in agent.undos}} if agent.undos else {}
     return undos | ({} if agent.on_failure == "undo" else {"on_failure": agent.on_failure})
 
 
 def tool_described(tool: Tool, code: Code) -> dict[str, Any]:
-    """Return everything that defines a tool."""
+    """Return everything that defines a tool, with code encoded by `code`."""
     cached = {} if tool.cache is None else {"cache": tool.cache.total_seconds(), "shared": tool.shared}
     undone = {} if tool.undo is None else {"undo": _undo(tool.undo, code)}
     risky = {"risk": tool.risk} if tool.risk else {}
@@ -133,13 +139,13 @@ def _undo(undo: Undo, code: Code) -> dict[str, Any]:
 
 
 def _written(tool: Tool) -> Callable[..., Any]:
-    """Return the author's function: a Pydantic AI agent's tool is wrapped by this library's."""
+    """Return the author's function, also if this library wraps it (as it does tools of Pydantic AI agents)."""
     function = tool.opened(FOR_DISPATCH)
     return getattr(function, "author", function)
 
 
 def _with_code(value: Any, code: Code) -> Any:
-    """Return plain data in which each function is replaced by its code."""
+    """Return plain data with each function replaced by its encoded code."""
     if isinstance(value, dict):
         return {name: _with_code(each, code) for name, each in value.items()}
     if isinstance(value, list):
@@ -148,13 +154,11 @@ def _with_code(value: Any, code: Code) -> Any:
 
 
 def _gate(gate: Gate, code: Code) -> dict[str, Any]:
-    # A gate without an amount or editable fields is described as before they existed.
+    # What a gate doesn't declare is left out, so that digests from before these features existed stay valid.
     amount = (
         {} if gate.amount is None else {"amount": gate.amount if isinstance(gate.amount, str) else code(gate.amount)}
     )
-    # Likewise one that needs a single approval.
     stages = {} if gate.requirement.is_plain else {"stages": [x.as_json() for x in gate.requirement.stages]}
-    # Likewise one without a timeout rule, editable fields or documents.
     on_timeout = {} if gate.on_timeout is None else {"on_timeout": [gate.on_timeout, gate.escalate_to]}
     editable = {"editable": list(gate.editable)} if gate.editable else {}
     same = {"same": list(gate.same)} if gate.same else {}
@@ -186,7 +190,7 @@ def _schema(model: type[BaseModel] | None, code: Code) -> Any:
 
 
 def json_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """Return a model's schema, which callers must not change. Raises PydanticInvalidForJsonSchema."""
+    """Return a model's schema. Callers must not change it. Raises PydanticInvalidForJsonSchema."""
     if model not in _schemas:
         _schemas[model] = model.model_json_schema()
     return _schemas[model]

@@ -1,5 +1,8 @@
-"""Code by the third scheme: a function includes everything of its agent's own package that it names. Each definition
-appears once in a table, as a digest plus its numbers, so that a changed number can be shown."""
+"""Code as the third scheme encodes it.
+
+A function includes everything in its agent's own packages that it names, directly or not. Each definition appears once
+in a table, as a digest and its numbers, so that a changed number can be shown.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ PLAIN = (str, bytes, int, float, bool, Decimal, timedelta, date, Enum, type(None
 
 
 def code(thing: Any) -> str | None:
-    """Return the digest of a function, or of a model's own class, with everything of its module that it names."""
+    """Return the digest of a function, or of a model's own class, by the second scheme.
+
+    It covers everything that the function names in its own module.
+    """
     if thing is None:
         return None
     closure = _Closure()
@@ -33,14 +39,14 @@ def code(thing: Any) -> str | None:
 
 
 class _Closure:
-    """Everything within reach of one function, by name, in a form that is equal in every process."""
+    """Everything that one function refers to, by name, in a form that is equal in every process."""
 
     def __init__(self) -> None:
         self.seen: dict[str, list[str]] = {}
         self._taken: set[int] = set()
 
     def take(self, thing: Any, *, is_root: bool = False) -> str:
-        """Note a value that code refers to, and return its key or text."""
+        """Record a value that code refers to, and return its key or text."""
         if isinstance(thing, functools.partial):
             given = [self.take(each) for each in thing.args] + [
                 f"{name}={self.take(each)}" for name, each in sorted(thing.keywords.items())
@@ -58,7 +64,7 @@ class _Closure:
             return f"({', '.join(self.take(each) for each in thing)})"
         if callable(thing) and hasattr(type(thing).__call__, "__code__") and not isinstance(thing, Tool):
             return self.take(type(thing).__call__)
-        # Anything else may differ between processes or change while it runs: only its kind or its name counts.
+        # Other values may differ between processes or change at run time, so only their type and name count.
         return f"{type(thing).__qualname__} {getattr(thing, '__qualname__', getattr(thing, 'name', ''))}"
 
     def _function(self, function: Any, code: CodeType, is_root: bool) -> str:
@@ -70,7 +76,7 @@ class _Closure:
         tree = module.find(code) if module else None
         if tree is None or module is None:
             return self._note(key, compiled(code))
-        # Two functions of one factory share name and source: their closures tell them apart.
+        # Functions made by one factory share name and source; their closures tell them apart.
         cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=False))
         self._note(key, module.written(tree, without_decorators=is_root).text)
         for name, cell in sorted(cells.items()):
@@ -90,7 +96,10 @@ class _Closure:
             self._top(name, module, known)
 
     def _top(self, name: str, module: Module, known: Any) -> None:
-        """Note a module-level definition, unless it is a tool, agent or the like, described by its declaration."""
+        """Record a module-level definition.
+
+        Tools, agents and the like are skipped: their declarations are described.
+        """
         key = f"{module.name}.{name}"
         if key in self.seen or is_described(known.get(name)):
             return
@@ -115,17 +124,20 @@ def is_described(value: Any) -> bool:
     )
 
 
-# Names from the library that make declarations; other objects that an agent makes count as its own code.
+# Library names that make declarations. Other objects that an agent makes count as its code.
 _MAKERS = frozenset({"Agent", "Assistant", "Undo", "Message", "View", "Node", "Tool"})
 _DECORATORS = frozenset({"tool"})
 _OF_AN_AGENT = frozenset({"node", "message", "view"})
-_DEEPEST = 50  # recursion limit for definitions made from other definitions
+_DEEPEST = 50  # maximum depth of definitions made from other definitions
 Chain = tuple[str, ...]
 End = str | tuple[Module, str]
 
 
 class Declarations:
-    """Declarations in an agent's modules; `is_ours` tests for those, `is_house` for the library's."""
+    """Finds the declarations (tools, nodes and so on) in an agent's modules.
+
+    `is_ours` tests for the agent's modules, `is_house` for the library's.
+    """
 
     def __init__(self, is_ours: Callable[[str], bool], is_house: Callable[[str], bool]) -> None:
         self._is_ours, self._is_house = is_ours, is_house
@@ -133,7 +145,7 @@ class Declarations:
         self._depth = 0
 
     def is_one(self, module: Module, name: str) -> bool:
-        """Return whether a module-level name is a declaration, whichever statement made it."""
+        """Return whether a module-level name is a declaration, whichever kind of statement made it."""
         return bool(self._kind(module, name))
 
     def _kind(self, module: Module, name: str) -> str:
@@ -152,14 +164,17 @@ class Declarations:
             return next((made for each in statement.decorator_list if (made := self._decorated(module, each))), "")
         value = getattr(statement, "value", None)
         if isinstance(value, ast.Call):
-            if isinstance(value.func, ast.Call):  # tool(…)(function)
+            if isinstance(value.func, ast.Call):  # the form `tool(…)(function)`
                 return self._decorated(module, value.func)
             return self._one_of(module, value.func, _MAKERS)
         kinds = [self._of_end(end) for end in self._ends(module, _chain(value))] if isinstance(value, ast.expr) else []
         return kinds[0] if kinds and all(kinds) else ""
 
     def _decorated(self, module: Module, tree: ast.expr) -> str:
-        """Return the kind that a decorator makes: `@tool(…)`, `@agent.node(…)`, also when called with a function."""
+        """Return the kind of declaration that a decorator makes, such as `@tool(…)` or `@agent.node(…)`.
+
+        The decorator may also be called with the function directly.
+        """
         function = tree.func if isinstance(tree, ast.Call) else tree
         if self._one_of(module, function, _DECORATORS):
             return "Tool"
@@ -178,7 +193,11 @@ class Declarations:
     # --- resolving names ---
 
     def _ends(self, module: Module, chain: Chain) -> list[End]:
-        """Return what `a.b.c` may be: the agent's definitions, the library's names, or ""; empty if undefined."""
+        """Return everything that `a.b.c` may refer to; empty if it is undefined.
+
+        A pair is a definition of the agent, a text the name of something in the library, and an empty text anything
+        else.
+        """
         found: list[End] = []
         seen: set[tuple[str, Chain]] = set()
         waiting = [(module, chain)] if chain else []
@@ -199,7 +218,10 @@ class Declarations:
         return found
 
     def _in(self, where: str, chain: Chain) -> tuple[Module, Chain] | str:
-        """Return where to look next for `chain` in module `where`; otherwise what it is."""
+        """Return the module and chain with which to resolve `chain` in module `where` further.
+
+        If there is nothing further, returns a text as `_ends` does.
+        """
         while True:
             if self._is_house(where):
                 return chain[-1] if chain else ""
@@ -225,7 +247,7 @@ def _chain(tree: ast.expr) -> Chain:
     return (tree.id, *reversed(names)) if isinstance(tree, ast.Name) else ()
 
 
-# Packages that agents are written with; not part of any agent.
+# Packages with which agents are written. They are not part of any agent.
 _HOUSE = ("durableagents", "runs", "ledger", "approvals")
 _NO_HOME = frozenset({*_HOUSE, *sys.stdlib_module_names, "pydantic", "pydantic_core", "pydantic_ai"} - {"__main__"})
 _MAX_NUMBERS = 40
@@ -237,7 +259,10 @@ _KINDS: dict[type[ast.AST], str] = {
 
 
 def home_of(thing: Any) -> str | None:
-    """Return the package of a function's or class's author (a subpackage for shipped agents), or None."""
+    """Return the package of a function's or class's author, or None for a library.
+
+    Agents shipped with this library have a subpackage of it as their home.
+    """
     thing = getattr(thing, "__func__", getattr(thing, "func", thing))
     module = getattr(thing, "__module__", None) or ""
     top, *below = module.split(".")
@@ -247,7 +272,7 @@ def home_of(thing: Any) -> str | None:
 
 
 class Reach:
-    """The code of one agent, whose own packages are `homes`."""
+    """The code within reach of one agent. `homes` are the agent's own packages."""
 
     def __init__(self, homes: Iterable[str | None]) -> None:
         self.table: dict[str, dict[str, Any]] = {}
@@ -256,7 +281,7 @@ class Reach:
         self._declared = Declarations(self.is_at_home, self.is_house)
 
     def code(self, thing: Any) -> dict[str, Any] | None:
-        """Return the digest, the numbers and the named table entries of a function or a model's own class."""
+        """Return the digest, the numbers and the names of the table's entries for a function or a model's own class."""
         if thing is None:
             return None
         piece = _Piece(self)
@@ -272,14 +297,14 @@ class Reach:
         return module.partition(".")[0] in _HOUSE and not self.is_at_home(module)
 
     def define(self, module: Module, name: str) -> str:
-        """Add a module-level definition, with all that it names, to the table; return its key."""
+        """Add a module-level definition, with everything that it names, to the table. Return its key."""
         key = f"{module.name}.{name}"
         if key in self.table:
             return key
         if self._declared.is_one(module, name):
             return ""
         self.table[key] = {}
-        self._waiting.append((key, module, module.top[name]))  # queued, since a chain of helpers may be long
+        self._waiting.append((key, module, module.top[name]))  # not recursively: a chain of helpers may be long
         return key
 
     def _describe(self, key: str, module: Module, statements: list[ast.stmt]) -> None:
@@ -305,14 +330,14 @@ class _Piece:
         return {"is": _digest(self._texts), **around, **numbers, "names": sorted(self._names)}
 
     def add(self, tree: ast.AST, module: Module, *, without_decorators: bool = False) -> None:
-        """Add a syntax tree of a module."""
+        """Add a module's syntax tree."""
         written = module.written(tree, without_decorators=without_decorators)
         self._texts.append(written.text)
         self._shapes.append(written.around)
         self._numbers.extend(written.numbers)
 
     def say(self, text: str, around: str | None = None) -> None:
-        """Add a text."""
+        """Add a text, and its form without numbers (`around`)."""
         self._texts.append(text)
         self._shapes.append(text if around is None else around)
 
@@ -344,7 +369,7 @@ class _Piece:
             for name, value in _settings(thing):
                 self.say(name)
                 self.take(value)
-        else:  # it may differ between processes or change while it runs: only its kind or its name counts
+        else:  # it may differ between processes or change at run time, so only its type and name count
             self.say(f"{type(thing).__qualname__} {getattr(thing, '__qualname__', getattr(thing, 'name', ''))}")
 
     def _function(self, function: Any, code: CodeType, is_root: bool) -> None:
@@ -358,12 +383,12 @@ class _Piece:
             self.say(compiled(code))
             return
         self.add(tree, module, without_decorators=is_root)
-        # Two functions of one factory share name and source: their closures tell them apart.
+        # Functions made by one factory share name and source; their closures tell them apart.
         cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=False))
         for name, cell in sorted(cells.items()):
             self.say(f"{name} =")
             self.take(content(cell))
-        # Decorators of a tool or a node (its gate, its edges) are covered by its declaration.
+        # The decorators of a tool or a node (its gate, its edges) are covered by its declaration.
         above = getattr(tree, "decorator_list", ()) if is_root else ()
         self.name_all([each for each in ast.iter_child_nodes(tree) if each not in above], module)
 
@@ -374,7 +399,7 @@ class _Piece:
             self._define(module, kind.__qualname__)
 
     def name_all(self, trees: Sequence[ast.AST], module: Module) -> None:
-        """Add what these syntax trees of a module name, including through their own imports."""
+        """Add everything that these syntax trees of a module name, including through their own imports."""
         chains, here, stars = module.named(trees)
         for name, attributes in chains:
             if name in module.top:
@@ -390,7 +415,10 @@ class _Piece:
             self._names.add(key)
 
     def _imported(self, name: str, target: Target, attributes: tuple[str, ...], seen: frozenset[Target]) -> None:
-        """Add an imported name; for code of others only its origin counts, as another function may use the old name."""
+        """Add an imported name with its origin.
+
+        The origin counts also for libraries' code, because the same name may be imported from elsewhere later.
+        """
         module, attribute = target
         if self._reach.is_house(module):
             return
@@ -405,7 +433,7 @@ class _Piece:
             self._whole(module)
 
     def _from(self, where: str, name: str, attributes: tuple[str, ...], seen: frozenset[Target]) -> bool:
-        """Add what the agent's own module `where` has under `name`; return whether it has it."""
+        """Add the definition of `name` in the agent's own module `where`. Return whether there is one."""
         if not self._reach.is_at_home(where) and not self._reach.is_at_home(f"{where}.{name}"):
             return False
         module = module_named(where)
@@ -425,7 +453,7 @@ class _Piece:
         )
 
     def _whole(self, where: str) -> None:
-        """Add a whole module that is passed as a value: anything in it may be used."""
+        """Add all definitions of a module that is passed as a value, because any of them may be used."""
         module = module_named(where) if self._reach.is_at_home(where) else None
         for name in sorted(module.top if module else ()):
             assert module is not None
@@ -433,7 +461,7 @@ class _Piece:
 
 
 def _settings(thing: Any) -> list[tuple[str, Any]]:
-    """Return the fields of a frozen dataclass instance: they can't change."""
+    """Return the fields of a frozen dataclass instance, which can't change; empty for other objects."""
     made = getattr(type(thing), "__dataclass_params__", None)
     if made is None or not made.frozen:
         return []

@@ -1,4 +1,4 @@
-"""Digests of an agent's version, by the current scheme and by earlier ones that installations may have recorded."""
+"""Digests of an agent's version: by the current scheme, and by earlier schemes that installations may have recorded."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from runs.engine.fingerprint.described import Described, described, json_schema,
 from runs.engine.fingerprint.reach import Reach, code, home_of
 from runs.engine.tools import FOR_DISPATCH, Tool
 
-SCHEME = "3:"  # prefix of every digest: only digests of one scheme are compared
+SCHEME = "3:"  # prefix of every digest; only digests of the same scheme are compared
 SECOND = "2:"
 _SETTINGS = ("timeout", "most_tokens", "window", "max_repairs", "temperature")
 
 
 def parts(agent: Described) -> dict[str, Any]:
-    """Return a version's parts as plain data, with code as digests in the table `code`, each definition once."""
+    """Return a version's parts as plain data. Code is given as digests in the table `code`, each definition once."""
     reach = Reach(
         [*(home_of(n.function) for n in agent.nodes.values()), *(home_of(each) for each in (agent.input, agent.state))]
     )
@@ -46,7 +46,7 @@ def scheme_of(stored: str) -> str | None:
 
 
 def second_parts(agent: Described) -> dict[str, Any]:
-    """Return `parts` by the second scheme, which saw what a function names of its own module."""
+    """Return `parts` by the second scheme, which covers what a function names in its own module only."""
     return described(agent, code)
 
 
@@ -55,7 +55,7 @@ def second_scheme(agent: Described) -> str:
 
 
 def first_parts(agent: Described) -> dict[str, Any]:
-    """Return `parts` as they were before schemes had names."""
+    """Return `parts` by the first scheme, from before schemes had names."""
     return {
         "nodes": {n.name: {"edges": list(n.edges), "source": _text(n.function)} for n in agent.nodes.values()},
         "start": agent.start,
@@ -73,7 +73,7 @@ def first_parts(agent: Described) -> dict[str, Any]:
 
 
 def first_scheme(agent: Described) -> str:
-    """Return the digest as it was before schemes had names."""
+    """Return the digest by the first scheme, from before schemes had names."""
     return digest(first_parts(agent), "")
 
 
@@ -87,7 +87,7 @@ def as_stored(agent: Described, stored: str) -> dict[str, Any] | None:
 
 
 def tool_digest(tool: Tool) -> str:
-    """Return the digest of one tool: tools with different digests don't share cached reads."""
+    """Return the digest of one tool. Tools with different digests don't share cached reads."""
     known = _DIGESTS.get(id(tool))
     if known is None or known[0] is not tool:
         function = tool.opened(FOR_DISPATCH)

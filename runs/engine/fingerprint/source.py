@@ -1,4 +1,4 @@
-"""Source of modules: definitions, imports, and code as text that is the same in every Python version."""
+"""Source of modules: their definitions and imports, and code as text that is equal in every Python version."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
-# Of an import: the module, and the name in it; None for the module itself.
+# The target of an import: the module, and the name in it (None for the module itself).
 Target = tuple[str, str | None]
 
 
 class Written(NamedTuple):
-    """A syntax tree as text, as text with its numbers replaced, and the numbers."""
+    """A syntax tree as text, the same text with placeholders for numbers, and the numbers."""
 
     text: str
     around: str
@@ -29,7 +29,7 @@ class Written(NamedTuple):
 
 
 class Named(NamedTuple):
-    """The names in syntax trees, each with its attributes, and the trees' own imports."""
+    """The names in syntax trees, each with the attributes read from it, and the imports made within the trees."""
 
     chains: list[tuple[str, tuple[str, ...]]]
     imports: dict[str, list[Target]]
@@ -37,7 +37,10 @@ class Named(NamedTuple):
 
 
 class Module:
-    """A module's source. Results are cached, as agents and tools share helpers, and trees never change."""
+    """A module's source.
+
+    Results are cached, because agents and tools share helpers and the trees never change.
+    """
 
     def __init__(self, name: str, tree: ast.Module, *, is_package: bool = False) -> None:
         self.name = name
@@ -57,11 +60,11 @@ class Module:
                 self.top.setdefault(defined, []).append(statement)
 
     def find(self, code: CodeType) -> ast.AST | None:
-        """Return the function or lambda that was compiled to this code."""
+        """Return the function or lambda from which this code was compiled."""
         candidates = [
             each for each in self._at.get(code.co_firstlineno, ()) if getattr(each, "name", "<lambda>") == code.co_name
         ]
-        if len(candidates) > 1:  # several lambdas in one line: choose the one around the code's positions
+        if len(candidates) > 1:  # several lambdas start in one line: choose the one that contains the code's positions
             spots = {(line, column) for line, _, column, _ in code.co_positions() if line and column}
             candidates = [
                 each
@@ -82,7 +85,7 @@ class Module:
         return self._written[key]
 
     def named(self, trees: Sequence[ast.AST]) -> Named:
-        """Return what some of this module's trees name, in the same order in every process."""
+        """Return the names in some of this module's trees, in the same order in every process."""
         key = tuple(map(id, trees))
         if key not in self._named:
             imports = (
@@ -94,7 +97,7 @@ class Module:
         return self._named[key]
 
     def own_names(self, tree: ast.AST) -> list[str]:
-        """Return the module-level names that a tree uses, once per use."""
+        """Return the module-level names that a tree uses, one entry for each use."""
         if id(tree) not in self._own:
             self._own[id(tree)] = [
                 each.id for each in ast.walk(tree) if isinstance(each, ast.Name) and each.id in self.top
@@ -102,7 +105,7 @@ class Module:
         return self._own[id(tree)]
 
     def imported(self, statements: Iterable[ast.stmt]) -> tuple[dict[str, list[Target]], list[str]]:
-        """Return the targets that these imports bind to each name, and the modules imported with `*`."""
+        """Return the targets that imports bind to each name, and the modules imported with `*`."""
         names: dict[str, list[Target]] = {}
         stars: list[str] = []
         for each in statements:
@@ -149,7 +152,7 @@ def _is_in(spot: tuple[int, int], tree: ast.expr) -> bool:
 
 
 def module_of(thing: Any) -> Module | None:
-    """Return the source of a function's or class's module; None if there is none to read, as in a shell."""
+    """Return the source of the module of a function or class; None if it can't be read, as in an interactive shell."""
     try:
         file = inspect.getsourcefile(thing) or ""
     except TypeError:
@@ -160,12 +163,15 @@ def module_of(thing: Any) -> Module | None:
 
 
 def module_named(name: str) -> Module | None:
-    """Return a module's source without importing it, so that being loaded makes no difference; None if not found."""
+    """Return a module's source without importing it; None if not found.
+
+    The result doesn't depend on whether the module is loaded.
+    """
     loaded = sys.modules.get(name)
     try:
         spec = None if loaded is not None else _module_spec(name)
         file = (inspect.getsourcefile(loaded) if loaded is not None else spec and spec.origin) or ""
-    except (TypeError, ImportError, ValueError):  # built in, or not a module
+    except (TypeError, ImportError, ValueError):  # a built-in module, or none at all
         return None
     if not file.endswith(".py"):
         return None
@@ -175,7 +181,7 @@ def module_named(name: str) -> Module | None:
 
 
 def _module_spec(name: str) -> importlib.machinery.ModuleSpec | None:
-    """Return a module's spec without loading its packages."""
+    """Return a module's spec without importing its parent packages."""
     parent, _, _ = name.rpartition(".")
     if not parent:
         return importlib.machinery.PathFinder.find_spec(name)
@@ -188,7 +194,8 @@ def _module_spec(name: str) -> importlib.machinery.ModuleSpec | None:
     return None if path is None else importlib.machinery.PathFinder.find_spec(name, path)
 
 
-# Early 3.11 and 3.12 count the parser's depth over all threads: of two at once one may fail (CPython gh-106905).
+# Early 3.11 and 3.12 releases count the parser's depth over all threads, so parsing in two at once may fail (CPython
+# gh-106905).
 _parsing = threading.Lock()
 
 
@@ -198,7 +205,7 @@ def parsed(name: str, text: str, is_package: bool) -> Module | None:
         with _parsing:
             return Module(name, ast.parse(text), is_package=is_package)
     except (SyntaxError, ValueError):
-        return None  # not Python: a page with Python in it
+        return None  # the file isn't a Python module, such as a notebook page
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
@@ -214,7 +221,7 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _executed(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield a module's own statements except those for type checkers only."""
+    """Yield a module's own statements, except those that only type checkers see."""
     for statement in body:
         if isinstance(statement, ast.If) and ast.unparse(statement.test).endswith("TYPE_CHECKING"):
             yield from _executed(statement.orelse)
@@ -237,7 +244,10 @@ def _defined(statement: ast.stmt) -> list[str]:
 
 
 def dump(tree: Any, *, without_decorators: bool = False, numbers: list[str] | None = None) -> str:
-    """Return a syntax tree as text that is equal in every Python version; with `numbers`, those are moved there."""
+    """Return a syntax tree as text that is equal in every Python version.
+
+    With `numbers`, numbers are appended to that list and replaced in the text by `#`.
+    """
     if isinstance(tree, list):
         return f"[{', '.join(dump(each, numbers=numbers) for each in tree)}]"
     if not isinstance(tree, ast.AST):
@@ -264,7 +274,7 @@ def dump(tree: Any, *, without_decorators: bool = False, numbers: list[str] | No
 
 
 def _number(value: Any) -> str | None:
-    """Return a number as written, also one in a text (for decimals). Other texts may be secret."""
+    """Return a number as written, also one in a text (as for decimals); else None. Other texts may be secret."""
     if isinstance(value, str):
         return value if len(value) <= 20 and _NUMBER.fullmatch(value) else None
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -272,7 +282,7 @@ def _number(value: Any) -> str | None:
 
 
 def compiled(code: CodeType) -> str:
-    """Return the bytecode as text if there is no source; it differs between Python versions."""
+    """Return bytecode as text, for functions without source. It differs between Python versions."""
     consts = [
         compiled(each) if isinstance(each, CodeType) else repr(each)
         for each in code.co_consts
@@ -284,5 +294,5 @@ def compiled(code: CodeType) -> str:
 def content(cell: Any) -> Any:
     try:
         return cell.cell_contents
-    except ValueError:  # not assigned yet
+    except ValueError:  # the variable isn't assigned yet
         return None

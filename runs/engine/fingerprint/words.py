@@ -1,4 +1,4 @@
-"""Describes how two versions differ, for people: `refund: gate limit 10000 → 20000`."""
+"""Describes for people how two versions differ: `refund: gate limit 10000 → 20000`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ _NOT_KNOWN: Mapping[str, Any] = {}
 
 
 class Code:
-    """Two tables of definitions; earlier schemes have none, so they only show that code changed."""
+    """The tables of definitions of two versions.
+
+    Earlier schemes have no tables, so for those only the fact that code changed can be reported.
+    """
 
     def __init__(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         table, other = before.get("code"), now.get("code")
@@ -20,7 +23,10 @@ class Code:
         self._told = set(_told_by_fields(before, now))
 
     def said(self, was: Any, ist: Any, words: str = "code", number: str = "") -> Iterator[str]:
-        """Yield the differences of two pieces of code (`words`) and all they name; `number` labels a number."""
+        """Yield the differences between two pieces of code and everything they name.
+
+        `words` is the label of the code, `number` the label of its number.
+        """
         if was is None or ist is None:
             if was is not ist:
                 yield f"{words} {'added' if was is None else 'dropped'}"
@@ -31,7 +37,8 @@ class Code:
             return
         helpers = list(self._helpers(was, ist))
         values = [each for each in helpers if each[1] == "value"]
-        # A value is described by its own name; changed code is described with the helpers that changed.
+        # A changed value is described by its own name; changed code is described together with the helpers that
+        # changed.
         for key, _, steps in values:
             label = _called(key)
             if number:
@@ -48,7 +55,10 @@ class Code:
             yield f"{words} changed{inside}"
 
     def _helpers(self, was: Mapping[str, Any], ist: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-        """Yield the definitions reachable from both that differ: key, kind, and the numbers if only those differ."""
+        """Yield the definitions reachable from both that differ: key, kind, and the changed numbers.
+
+        The numbers are empty if more than numbers changed.
+        """
         one, other = _reached(was, self._before), _reached(ist, self._now)
         for key in sorted(one & other):
             a, b = self._before.get(key, _NOT_KNOWN), self._now.get(key, _NOT_KNOWN)
@@ -61,7 +71,7 @@ class Code:
 
 
 def _told_by_fields(was: Any, ist: Any) -> Iterator[str]:
-    """Yield classes of models whose fields differ: reported once for the model, not for all users of it."""
+    """Yield the classes of models whose fields differ. They are reported once for the model, not for all its users."""
     if not isinstance(was, Mapping) or not isinstance(ist, Mapping):
         return
     if "schema" in was and "schema" in ist and isinstance(ist.get("code"), Mapping):
@@ -100,7 +110,7 @@ def _file(key: str) -> str:
 
 
 Parts = Mapping[str, Any]
-# An owner's label, and what changed about it.
+# Pairs of an owner's label and a description of what changed about it.
 DifferenceTexts = Iterator[tuple[str, str]]
 _TIMES = {"timeout": "timeout", "key_ttl": "key lifetime", "cache": "cache"}
 _PLAIN = {
@@ -122,7 +132,7 @@ _MAX_DIFFERENCES = 12
 
 
 def differences(before: Parts, now: Parts) -> list[str]:
-    """Return the differences between two `parts` of one scheme, one sentence each."""
+    """Return the differences between the `parts` of two versions by the same scheme, one line each."""
     of: dict[str, list[str]] = {}
     for owner, what in _all_differences(before, now):
         owners = of.setdefault(what, [])
@@ -135,14 +145,14 @@ def differences(before: Parts, now: Parts) -> list[str]:
 
 
 def join_differences(texts: Iterable[str], most: int = _MAX_DIFFERENCES) -> str:
-    """Join the differences in one line."""
+    """Join the differences into one line."""
     every = list(texts)
     more = f"; and {len(every) - most} more" if len(every) > most else ""
     return "; ".join(every[:most]) + more
 
 
 def changed(before: Any, now: Any, where: str = "") -> Iterator[str]:
-    """Yield the paths at which two `parts` differ, as `tools.refund.gate.when`."""
+    """Yield the paths at which two `parts` differ, such as `tools.refund.gate.when`."""
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         for name in sorted(before.keys() | now.keys()):
             yield from changed(before.get(name), now.get(name), f"{where}.{name}" if where else name)
@@ -151,7 +161,7 @@ def changed(before: Any, now: Any, where: str = "") -> Iterator[str]:
 
 
 def next_version(version: str, taken: Iterable[str] = ()) -> str:
-    """Return the next patch number that isn't taken."""
+    """Return the version with the next patch number that isn't taken."""
     major, minor, patch = (int(each) for each in version.split("."))
     others = set(taken)
     while (proposed := f"{major}.{minor}.{(patch := patch + 1)}") in others:
@@ -306,13 +316,13 @@ def _message(name: str, was: Parts, ist: Parts, code: Code) -> DifferenceTexts:
 
 
 def _model(owner: str, was: Any, ist: Any, code: Code) -> DifferenceTexts:
-    """Describe how a schema differs: its fields by name, and those of the models in it."""
+    """Describe how a model's schema differs: its fields by name, and those of the models in it."""
     if was is None or ist is None:
         if was is not ist:
             yield owner, "added" if was is None else "dropped"
         return
     texts = list(_schema(owner, was.get("schema"), ist.get("schema")))
-    # Changed fields explain a changed class; otherwise validators or helpers changed.
+    # Changed fields explain a changed class. Without any, validators or helpers changed.
     yield from texts or _for(owner, code.said(was.get("code"), ist.get("code")))
 
 
@@ -393,7 +403,7 @@ def _listed(names: Any) -> str:
 
 
 def _time(seconds: Any) -> str | None:
-    """Format seconds in the largest whole unit; texts (working hours) as they are."""
+    """Format seconds in the largest whole unit; texts (working hours) are returned unchanged."""
     if isinstance(seconds, str):
         return seconds
     if not isinstance(seconds, (int, float)):

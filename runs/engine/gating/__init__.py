@@ -1,1 +1,1 @@
-"""Gates: what approvals a call needs. Used by tools and by the gate steps."""
+"""What approvals a gated call needs. Used by tool declarations and by the gate."""

@@ -1,4 +1,7 @@
-"""Documents shown to approvers, bound by their digest. Plans without any keep the bytes they had before. Pure."""
+"""Documents shown to approvers. A plan holds their digests, so the decision binds them. Pure.
+
+Plans without documents keep the bytes that they had before documents existed.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Any
 
 from runs.engine.errors import describe_error
 
-DOCUMENTS = "documents"  # key in a plan
+DOCUMENTS = "documents"  # key of a plan's documents
 NO_APP = "no installed app shows documents (durableagents.contrib.documents does)"
 TEXT, MARKDOWN, PDF, PNG, JPEG = "text/plain", "text/markdown", "application/pdf", "image/png", "image/jpeg"
 TEXTS = frozenset({TEXT, MARKDOWN})
@@ -22,15 +25,17 @@ MAX_DOCUMENTS = 10  # per question
 MAX_BYTES_IN_ALL = 20 * 1024 * 1024  # per question
 MAX_TEXT_IN_ALL = 400 * 1024
 _BEGINS = {PNG: b"\x89PNG\r\n\x1a\n", JPEG: b"\xff\xd8\xff"}
-_PDF_HEAD = 1024  # bytes within which a PDF must have its header
+_PDF_HEAD = 1024  # a PDF's header must begin within this many bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document that people see before they decide, and that the decision binds. `name` is its title, also used to
-    compare revisions, `media_type` one of text/plain, text/markdown, application/pdf, image/png and image/jpeg,
-    `content` its bytes, or its text. Raises ValueError for what can't be shown: no name, another media type, empty or
-    too large content, bytes that are plainly something else."""
+    """A document that people see before they decide, and that the decision binds.
+
+    `name` is its title, also used to compare revisions. `media_type` is one of text/plain, text/markdown,
+    application/pdf, image/png and image/jpeg. `content` is its bytes, or its text. Raises ValueError for what can't be
+    shown: no name, another media type, empty or too large content, or bytes that don't begin like that type.
+    """
 
     name: str
     media_type: str
@@ -81,21 +86,21 @@ class Document:
 
     @property
     def bytes(self) -> bytes:
-        """The content as bytes, a text in UTF-8."""
+        """The content as bytes; a text is in UTF-8."""
         assert isinstance(self.content, bytes)
         return self.content
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain data for the plan: its name and the digest of its bytes."""
+        """Return the plan's entry: the document's name, type and size, and the digest of its bytes."""
         return {"name": self.name, "media_type": self.media_type, "size": len(self.bytes), "sha256": self.digest}
 
 
-# A gate's declaration: a plain function of the tool's input.
+# What a gate declares: a plain function from the tool's input to the documents.
 Declared = Callable[[Any], Sequence[Document]]
 
 
 def digest_of(content: bytes) -> str:
-    """Return the SHA-256 of a document, 64 hex digits. It isn't keyed: people see the content anyway."""
+    """Return the SHA-256 of a document as 64 hex digits. It isn't keyed, because the same people see the content."""
     return hashlib.sha256(content).hexdigest()
 
 
@@ -133,7 +138,10 @@ def checked(documents: Any) -> tuple[Document, ...]:
 
 
 def build_documents(declared: Declared | None, args: Any, whose: str) -> tuple[Document, ...]:
-    """Return a gate's documents for a call's input. Raises ValueError, naming `whose` gate, if its code fails."""
+    """Return the documents that a gate makes for a call's input.
+
+    Raises ValueError, naming the gate's tool (`whose`), if its code fails.
+    """
     if declared is None:
         return ()
     try:
@@ -149,13 +157,13 @@ def wrong(declared: Any) -> str:
 
 
 def in_plan(documents: Sequence[Document]) -> dict[str, Any]:
-    """Return a plan's entry for the documents; empty if there are none."""
+    """Return a plan's entries for the documents; empty if there are none."""
     return {DOCUMENTS: [each.as_json() for each in documents]} if documents else {}
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A document as named in a plan: by the digest of its bytes."""
+    """A document as a plan names it. `digest` is of its bytes."""
 
     name: str
     media_type: str
@@ -168,7 +176,7 @@ class Named:
 
 
 def named_in(plan: Any) -> list[Named]:
-    """Return the documents that a plan names, in order. Raises ValueError if they can't be read."""
+    """Return the documents named in a plan, in order. Raises ValueError if they can't be read."""
     named = plan.get(DOCUMENTS, []) if isinstance(plan, Mapping) else []
     try:
         found = [Named(each["name"], each["media_type"], each["size"], each["sha256"]) for each in named]

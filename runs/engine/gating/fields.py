@@ -1,5 +1,8 @@
-"""Parts of a plan other than the arguments: evidence and risk, amount, fields that people may change, and those that
-must be the same for a standing approval. Pure."""
+"""Parts of a plan other than the arguments. Pure.
+
+They are evidence and risk, the amount, the fields that people may change, and the fields that must be the same for a
+standing approval.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,9 @@ from ledger.codes import plain_zero
 from runs.engine.canonical import digest_of
 from runs.engine.errors import describe_error
 
-BROUGHT = "brought"  # key in a plan: the slot of the approval passed to the call, which needs this one as well
-ABOUT_LENGTH = 200  # characters of a subject, in lists
-RISKS = ("", "low", "medium", "high")  # declared risks of a tool, lowest first
+BROUGHT = "brought"  # key of the slot of the approval that was passed to the call, if the call also needs this approval
+ABOUT_LENGTH = 200  # characters of a subject shown in lists
+RISKS = ("", "low", "medium", "high")  # risks that a tool can declare, lowest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ _NAMES = (
 
 
 def subject(document: Any) -> str:
-    """Return the first field that reads like a party's or a matter's name; empty if there is none."""
+    """Return the first field whose name suggests a party or a subject matter; empty if there is none."""
     if not isinstance(document, dict):
         return ""
     for name in _NAMES:
@@ -68,7 +71,7 @@ def subject(document: Any) -> str:
 
 CURRENCY = re.compile(r"[A-Z]{3}")
 _TWO_NAMES = re.compile(r"[A-Za-z_][A-Za-z0-9_]* [A-Za-z_][A-Za-z0-9_]*")
-MAX_DIGITS = 18  # before the point; six after it are kept
+MAX_DIGITS = 18  # digits before the point; up to six digits after it are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +83,8 @@ class Amount:
     currency: str
 
 
-# A gate's declaration: a function of the tool's input, or two names: the field with the number, and the currency (three
-# capitals) or the field with it: "total USD", "total currency".
+# What a gate declares: a function of the tool's input, or a text of two names. The first is the field with the number;
+# the second is a currency, or the field with it: "total USD", "total currency".
 AmountRule = Callable[[Any], Amount | None] | str
 
 
@@ -95,13 +98,16 @@ def amount_problem(declared: Any) -> str:
 
 
 def amount_entry(declared: AmountRule, args: Any) -> dict[str, str]:
-    """Return a call's amount for the plan, as text, or the `problem`: then approvers with a limit can't decide."""
+    """Return a call's amount for the plan, as text, or the `problem`.
+
+    With a problem, approvers with a limit can't decide.
+    """
     try:
         amount = _read_amount(declared, args) if isinstance(declared, str) else declared(args)
         if not isinstance(amount, Amount):
             raise TypeError(f"gave {type(amount).__name__}, not an Amount")
         return _checked_amount(amount)
-    except Exception as error:  # the author's own code failed: the amount is unknown
+    except Exception as error:  # the author's own code failed, so the amount is unknown
         return {"problem": describe_error(error, 200)}
 
 
@@ -109,7 +115,7 @@ def _read_amount(declared: str, args: Any) -> Amount:
     field, currency = declared.split(" ")
     value = getattr(args, field)
     if isinstance(value, float):
-        value = repr(value)  # as written: 0.1 is a tenth
+        value = repr(value)  # by way of text, so that 0.1 is exactly a tenth
     return Amount(Decimal(value), currency if CURRENCY.fullmatch(currency) else str(getattr(args, currency)))
 
 
@@ -117,7 +123,7 @@ def _checked_amount(amount: Amount) -> dict[str, str]:
     if not isinstance(amount.value, Decimal) or not amount.value.is_finite():
         raise ValueError(f"{amount.value!r} is not a finite Decimal")
     exponent = amount.value.as_tuple().exponent
-    # Before calculating or formatting: 1E-500000000 has that many digits when written out.
+    # This is checked before calculating or formatting: 1E-500000000 has that many digits when written out.
     if not isinstance(exponent, int) or not -MAX_DIGITS <= exponent <= MAX_DIGITS:
         raise ValueError(f"it has more than {MAX_DIGITS} digits before or after the point")
     if amount.value.copy_abs() >= Decimal(10) ** MAX_DIGITS or not isinstance(amount.currency, str):
@@ -128,7 +134,7 @@ def _checked_amount(amount: Amount) -> dict[str, str]:
 
 
 def amount_in(plan: Any) -> Amount | str | None:
-    """Return a plan's amount; None if none is declared, or text saying why it is unknown."""
+    """Return a plan's amount; None if none is declared, or a text that says why it is unknown."""
     if not isinstance(plan, dict) or "amount" not in plan:
         return None
     plan_amount = plan["amount"]
@@ -144,7 +150,7 @@ def amount_in(plan: Any) -> Amount | str | None:
 
 # --- fields that people may change before approving -------------------------------------------------------------------
 
-EDITABLE = "editable"  # key in a plan of the schema of what may be changed
+EDITABLE = "editable"  # key of the schema of the editable fields
 
 
 def names_problem(names: Any) -> str:
@@ -156,7 +162,7 @@ def names_problem(names: Any) -> str:
 
 
 def editable_problem(editable: Sequence[str], model: type[BaseModel]) -> str:
-    """Return why these fields of a tool's input can't be editable; empty if they can."""
+    """Return why these fields of a tool's input can't be editable; empty if they can be."""
     if not editable:
         return ""
     try:
@@ -168,7 +174,10 @@ def editable_problem(editable: Sequence[str], model: type[BaseModel]) -> str:
 
 
 def editable_entry(editable: Sequence[str], model: type[BaseModel]) -> dict[str, Any]:
-    """Return a plan's schema of the editable fields, from which a form can be drawn without the agent's code."""
+    """Return the plan's entry for the editable fields.
+
+    It is a schema from which a form can be made without the agent's code.
+    """
     if not editable:
         return {}
     whole = model.model_json_schema()
@@ -180,7 +189,10 @@ def editable_entry(editable: Sequence[str], model: type[BaseModel]) -> dict[str,
 
 
 def closed(schema: Any) -> Any:
-    """Forbid undeclared fields in objects, which a tool would silently drop; explicit schemas stay as they are."""
+    """Forbid undeclared fields in a schema's objects, which a tool would silently drop.
+
+    Objects that declare `additionalProperties` stay as they are.
+    """
     if not isinstance(schema, dict):
         return schema
     found = dict(schema)
@@ -198,7 +210,7 @@ def closed(schema: Any) -> Any:
 
 
 def editable_in(plan: Any) -> dict[str, Any]:
-    """Return the schema of a plan's editable fields; without properties if there are none."""
+    """Return the schema of a plan's editable fields. It has no properties if there are none."""
     schema = plan.get(EDITABLE) if isinstance(plan, dict) and isinstance(plan.get("arguments"), dict) else None
     is_one = isinstance(schema, dict) and isinstance(schema.get("properties"), dict)
     return schema if is_one and isinstance(schema, dict) else {"properties": {}}
@@ -206,13 +218,16 @@ def editable_in(plan: Any) -> dict[str, Any]:
 
 # --- sameness: all of the plan but the agent's version, so that a changed rule or policy asks again -------------------
 
-SAME = "same"  # key in a plan of the fields that count
-NO_TOOL = "approve"  # in place of a tool in a plan whose approval is only information
+SAME = "same"  # key of the names of the fields that must be the same
+NO_TOOL = "approve"  # replaces the tool's name in a plan whose approval is only information
 _AS_ASKED = ("tool", "title", "effect", "queue", "rule", "policy")
 
 
 def same_fields_in(plan: Any) -> list[str]:
-    """Return the fields of a plan's arguments that must be the same. Raises ValueError if unreadable or unknown."""
+    """Return those fields of a plan's arguments that must be the same for a standing approval.
+
+    Raises ValueError if the plan can't be read or names an unknown field.
+    """
     arguments = plan.get("arguments") if isinstance(plan, dict) else None
     if not isinstance(arguments, dict):
         raise ValueError("its arguments have no fields")
@@ -227,7 +242,10 @@ def same_fields_in(plan: Any) -> list[str]:
 
 
 def sameness(plan: Any) -> str:
-    """Return the digest of all that must be the same. Raises ValueError as `same_fields_in` does."""
+    """Return the digest of everything that must be the same for a standing approval.
+
+    Raises ValueError as `same_fields_in` does.
+    """
     fields = same_fields_in(plan)
     if not plan.get("agent") or plan.get("tool") in (None, "", NO_TOOL):
         raise ValueError("it names no tool, so approving it allows nothing")
@@ -241,7 +259,10 @@ def agent_of(plan: Any) -> str:
 
 
 def sameness_of(stored: bytes) -> str | None:
-    """Return a stored plan's sameness, or None. Numbers are parsed as written, as for the digests in rows."""
+    """Return the `sameness` of a stored plan; None if it has none.
+
+    Numbers are parsed as written, as for the digests in rows.
+    """
     try:
         return sameness(json.loads(stored))
     except (ValueError, RecursionError):

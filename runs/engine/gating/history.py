@@ -1,4 +1,4 @@
-"""Evidence about earlier answers to a call and earlier attempts at it, shown to its approvers. Pure."""
+"""Evidence about earlier answers to a call and earlier attempts at it, for its approvers. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ledger import events as e
 from runs.engine.gating.stages import approving, next_stage
 from runs.engine.tape import Slot, payload_of
 
-# The label and the source of that evidence.
+# Label and source of this evidence.
 HISTORY = ("This call was asked for before", "this run's journal")
-# For an approval of which we only know that nothing was sent under it.
+# The reason for an approval of which it is only known that nothing was sent under it.
 _NOT_UNDER_IT = "the call was not made under it"
 _EXPIRED = "it expired before the call was made"
 _EXPIRED_OR_BACK = "it was taken back, or expired, before the call was made"
@@ -21,13 +21,16 @@ _EXPIRED_OR_BACK = "it was taken back, or expired, before the call was made"
 
 @dataclass(frozen=True, slots=True)
 class Unused:
-    """Reason why an approval was not used: `expired` is the slot of an expired one, else `because` has the reason."""
+    """Why an approval was not used.
+
+    `expired` is the slot of the approval if it expired; otherwise `because` has the reason.
+    """
 
     because: str = ""
     expired: str = ""
 
     def of(self, name: str) -> str:
-        """Return the reason for the last approval of the slot `name`."""
+        """Return why the last approval of the slot `name` was not used."""
         if self.expired:
             return _EXPIRED if name == self.expired else _NOT_UNDER_IT
         return f"the call was not made yet, for {self.because}" if self.because else _NOT_UNDER_IT
@@ -37,15 +40,18 @@ UNEXPLAINED = Unused()
 
 
 def requires_as_well(who: str, queue: str, *, is_more: bool) -> str:
-    """Say that `who` also requires a queue's approval, or (`is_more`) more proof with the current one."""
+    """Say that `who` also requires approval by a queue, or (`is_more`) more proof with the existing approval."""
     return f"{who} wants more shown with the yes of {queue}" if is_more else f"{who} asks {queue} as well"
 
 
 def history_of(
     record: Slot, slot: str, given: tuple[str, Slot] | None, problem: str = "", unused: Unused = UNEXPLAINED
 ) -> list[str]:
-    """Return earlier answers, attempts and amendments of the call at `slot`. `given` is the slot (with its name) of a
-    passed grant; `problem` and `unused` say why the last approval did not serve."""
+    """Return lines about earlier answers, attempts and amendments of the call at `slot`.
+
+    `given` is the slot of a grant passed to the call, with its record; `problem` and `unused` say why the last approval
+    did not suffice.
+    """
     known = [] if given is None else _answers(given[1], record, unused.of(given[0]))
     known += [*_answers(record, record, unused.of(slot)), *_attempts(record)]
     known += [_amended(event) for event, _ in record.amended]
@@ -53,7 +59,7 @@ def history_of(
 
 
 def _answers(gate: Slot, record: Slot, unused: str) -> list[str]:
-    """List the decisions, and whether the call was sent under each; `unused` is the reason for the last one."""
+    """List the decisions, and whether the call was sent under each. `unused` is the reason for the last approval."""
     lines, requests = [], list(gate.asked.values())
     after = {one.approval_id: later for one, later in pairwise(requests)}
     for decision in gate.decisions:
@@ -75,13 +81,16 @@ def _answers(gate: Slot, record: Slot, unused: str) -> list[str]:
 
 
 def _grant_of(decision: e.ApprovalDecided) -> object:
-    """Return the number of the standing grant that gave an approval; None if a person decided."""
+    """Return the number of the standing approval that gave an approval; None if a person decided."""
     grant = payload_of(decision).get("standing")
     return grant.get("grant") if isinstance(grant, Mapping) else None
 
 
 def _told_then(question: e.ApprovalRequested, later: e.ApprovalRequested, begin: str) -> str:
-    """Return why an approval was not used, as the request after it says. Older journals always say that it expired."""
+    """Return why an approval was not used, according to the request that followed it.
+
+    Older journals always say that it expired.
+    """
     plan = payload_of(later)
     policy = plan.get("policy")
     if isinstance(policy, Mapping):

@@ -1,5 +1,8 @@
-"""Proof required with an approval: recent authentication, and typing what is approved. Checked when a grant is given
-and before it is used. Plans below a threshold keep their old bytes. Pure."""
+"""Proof required with an approval: recent authentication, and typing what is approved. Pure.
+
+It is checked when the approval is given and again before it is used. Plans that need no proof keep the bytes that they
+had before proof existed.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +22,18 @@ PASSKEY = "passkey"
 FACTORS = frozenset({"totp", "recovery_code", PASSKEY})
 MAX_SECONDS = 24 * 3600
 AMOUNT, TARGET = "amount", "target"
-MAX_TARGET_LENGTH = 80  # characters: more is too much to type
+MAX_TARGET_LENGTH = 80  # characters: a longer text is too much to type
 _SIGNS = {"$": "USD", "€": "EUR", "£": "GBP"}
 _NUMBER = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Proof required for an approval: authentication within so many seconds (0: none), with a second factor if
-    `factor`, and typing of the amount, the target, or both."""
+    """The proof required for an approval.
+
+    Authentication at most `within` seconds ago (0: none), with a second factor if `factor`, and typing of the amount,
+    the target, or both.
+    """
 
     within: int = 0
     factor: bool = False
@@ -39,13 +45,13 @@ class Proof:
         return bool(self.within or self.amount or self.target)
 
     def joined(self, other: Proof) -> Proof:
-        """Combine two requirements: the shorter time, and all else of both."""
+        """Combine two requirements: the shorter time, and everything else that either requires."""
         within = _shorter(self.within, other.within)
         flags = self.factor or other.factor, self.amount or other.amount, self.target or other.target
         return Proof(within, *flags)
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain data with only what is required."""
+        """Return plain data with only the parts that are required."""
         fields = {"within": self.within, "factor": self.factor, AMOUNT: self.amount, TARGET: self.target}
         return {name: value for name, value in fields.items() if value}
 
@@ -55,7 +61,10 @@ NO_PROOF = Proof()
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """Calls that need a proof: above an amount or from a risk on, otherwise all. What is unknown counts as above."""
+    """Which calls need a proof: those above an amount or with at least a risk; without both, all of them.
+
+    An unknown amount or risk counts as above the threshold.
+    """
 
     proof: Proof
     above: Decimal | None = None
@@ -63,7 +72,7 @@ class Threshold:
     risk: str = ""
 
     def asked_of(self, amount: Amount | str | None, risk: str) -> Proof:
-        """Return the proof for a call of this amount and risk; none below the threshold."""
+        """Return the proof for a call of this amount and risk. It is empty below the threshold."""
         if self.above is None and not self.risk:
             return self.proof
         is_much = self.above is not None and not (
@@ -73,7 +82,7 @@ class Threshold:
         return self.proof if is_much or is_risky else Proof()
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain data, as a queue stores it."""
+        """Return plain data in the form that a queue stores."""
         document = self.proof.as_json() | ({"risk": self.risk} if self.risk else {})
         return (
             document if self.above is None else document | {"above": format(self.above, "f"), "currency": self.currency}
@@ -81,7 +90,7 @@ class Threshold:
 
 
 def proof_in(values: Any) -> Proof:
-    """Return the proof of a policy's row. Raises DefinitionError if it can't be read."""
+    """Return the proof stored in a policy's row. Raises DefinitionError if it can't be read."""
     threshold = threshold_in(values)
     return Proof() if threshold is None else threshold.proof
 
@@ -91,7 +100,10 @@ def _shorter(one: int, other: int) -> int:
 
 
 def threshold_in(values: Any) -> Threshold | None:
-    """Return the threshold of a queue's row; None if there is none. Raises DefinitionError if it can't be read."""
+    """Return the threshold stored in a queue's row; None if there is none.
+
+    Raises DefinitionError if it can't be read.
+    """
     if values is None:
         return None
     try:
@@ -117,23 +129,26 @@ def _parse_proof(fields: Mapping[str, Any]) -> tuple[int, bool]:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Proof required for one call. `typed` maps amount and target to the exact text to type."""
+    """The proof required for one call. `typed` maps `amount` and `target` to the exact text to type."""
 
     within: int = 0
     factor: bool = False
     typed: Mapping[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain data for the plan; empty if only an approval is required."""
+        """Return plain data for the plan; empty if no proof is required."""
         fields = {"within": self.within, "factor": self.factor, "typed": dict(self.typed)}
         return {name: value for name, value in fields.items() if value}
 
     def joined(self, other: Wanted) -> Wanted:
-        """Combine two requirements: the shorter time, and all else of both."""
+        """Combine two requirements: the shorter time, and everything else that either requires."""
         return Wanted(_shorter(self.within, other.within), self.factor or other.factor, {**other.typed, **self.typed})
 
     def not_fresh(self, age: Any, by: Any) -> str:
-        """Return why authentication `age` seconds ago with method `by` doesn't suffice; empty if it does."""
+        """Return why an authentication doesn't suffice; empty if it does.
+
+        It happened `age` seconds before the approval, with the method `by`.
+        """
         if not self.within:
             return ""
         if type(age) is not int or not 0 <= age <= self.within:
@@ -148,7 +163,10 @@ class Wanted:
 
 
 def wanted_of(plan: Mapping[str, Any], proof: Proof) -> Wanted:
-    """Return the proof for this plan; a missing amount is replaced by the target, a missing target by the tool."""
+    """Return the proof required for this plan.
+
+    If there is no amount, the target must be typed instead; if there is no target, the tool's name.
+    """
     words: dict[str, str] = {}
     amount = amount_in(plan)
     if proof.amount and isinstance(amount, Amount):
@@ -177,7 +195,7 @@ def in_plan(wanted: Wanted) -> dict[str, Any]:
 
 
 def target_of(plan: Mapping[str, Any]) -> str:
-    """Return the plan's target, short enough to type; the tool's name if there is none."""
+    """Return the plan's target in a form short enough to type; the tool's name if there is none."""
     found = " ".join(_without_invisible(str(printable(subject(plan.get("arguments"))))).split())[
         :MAX_TARGET_LENGTH
     ].strip()
@@ -185,7 +203,7 @@ def target_of(plan: Mapping[str, Any]) -> str:
 
 
 def short_of(plan: Any, given: Any) -> str:
-    """Return what proof an approval of this plan lacks; empty if none. `given` is what was recorded."""
+    """Return what the proof `given` with an approval lacks for this plan; empty if nothing."""
     try:
         wanted = wanted_in(plan)
     except DefinitionError as error:
@@ -203,7 +221,7 @@ def short_of(plan: Any, given: Any) -> str:
 
 
 def is_typed(name: str, wanted: str, typed: Any) -> bool:
-    """Return whether a person typed this text, ignoring case, currency signs and commas."""
+    """Return whether a person typed the `wanted` text. Case, currency signs and commas are ignored."""
     if not isinstance(typed, str):
         return False
     if name == AMOUNT:

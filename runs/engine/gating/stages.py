@@ -1,6 +1,8 @@
-"""Approval stages of a gated call, and whether recorded votes meet them. Plans that need a single approval keep the
-bytes they had before stages existed. Only authenticated journal entries count, and a person counts once over all
-stages, with any key and also as a stand-in. Pure."""
+"""Stages of an approval, and whether recorded votes meet them. Pure.
+
+Plans that need a single approval keep the bytes that they had before stages existed. Only authenticated journal entries
+count. A person counts once over all stages, whatever key they use and also if they stand in for someone.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,17 @@ from ledger import events as e
 from runs.engine.errors import DefinitionError
 from runs.engine.gating.proof import Proof, in_plan, short_of, wanted_of
 
-STAGES = "stages"  # key in a plan; without it one approval is enough
+STAGES = "stages"  # key in a plan; without it, one approval is enough
 MAX_STAGES = 8
 MAX_PEOPLE = 20  # per stage
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One approval stage: `quorum` (1) different people of `queue`, none of whom took part in an earlier stage. Raises
-    DefinitionError."""
+    """One stage of an approval: `quorum` (1) different people of `queue` must approve.
+
+    They must not have taken part in an earlier stage. Raises DefinitionError.
+    """
 
     queue: str
     quorum: int = 1
@@ -38,7 +42,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """All stages, in order. Raises DefinitionError."""
+    """All stages of an approval, in order. Raises DefinitionError."""
 
     stages: tuple[Stage, ...]
 
@@ -59,12 +63,12 @@ class Requirement:
 
     @property
     def pairs(self) -> tuple[tuple[str, int], ...]:
-        """Return queue and quorum of each stage; empty if one approval is enough."""
+        """Return queue and quorum of each stage. Empty if a single approval is enough."""
         return () if self.is_plain else tuple((stage.queue, stage.quorum) for stage in self.stages)
 
     @property
     def queues(self) -> list[str]:
-        """Return the queues asked, in order, each once."""
+        """Return the queues that are asked, in order, each once."""
         return list(dict.fromkeys(stage.queue for stage in self.stages))
 
     def in_plan(self) -> dict[str, Any]:
@@ -72,7 +76,10 @@ class Requirement:
 
 
 def required_by(plan: Any, queue: str) -> Requirement:
-    """Return what a plan requires; without stages one approval of `queue`. Raises DefinitionError if unreadable."""
+    """Return the stages that a plan requires; without stages, one approval of `queue`.
+
+    Raises DefinitionError if they can't be read.
+    """
     if not isinstance(plan, Mapping) or STAGES not in plan:
         return Requirement((Stage(queue),))
     try:
@@ -82,7 +89,7 @@ def required_by(plan: Any, queue: str) -> Requirement:
 
 
 def stage_of(plan: Any) -> int:
-    """Return the stage of a plan's question, from 1. Raises DefinitionError if there is no such stage."""
+    """Return the number of the stage that a plan asks for, from 1. Raises DefinitionError if there is no such stage."""
     if not isinstance(plan, Mapping) or STAGES not in plan:
         return 1
     stage, most = plan.get("stage"), len(required_by(plan, "").stages)
@@ -92,7 +99,7 @@ def stage_of(plan: Any) -> int:
 
 
 def is_staged(plan: Any) -> bool:
-    """Return whether votes are counted, so that one approval alone doesn't decide."""
+    """Return whether votes are counted, so that a single approval doesn't decide."""
     return isinstance(plan, Mapping) and STAGES in plan
 
 
@@ -107,7 +114,7 @@ APPROVE, REJECT, FAIL, ABSTAIN = "approve", "reject", "fail", "abstain"
 
 
 def approving(votes: Iterable[e.ApprovalVoted], question: e.ApprovalRequested) -> list[e.ApprovalVoted]:
-    """Return the approving votes on exactly this question with the proof its plan requires."""
+    """Return the votes that approve exactly this question, with the proof that its plan requires."""
     about = (question.slot, question.approval_id, question.n, question.plan_hash)
     yes = [x for x in votes if x.verdict == APPROVE and (x.slot, x.approval_id, x.n, x.plan_hash) == about]
     return [x for x in yes if not short_of(question.payload, shown_with(x))]
@@ -118,7 +125,7 @@ def shown_with(word: e.ApprovalVoted | e.ApprovalDecided) -> Any:
 
 
 def earlier_stages(question: e.ApprovalRequested) -> list[str]:
-    """Return the ids of the earlier stages' questions, in order."""
+    """Return the ids of the questions of earlier stages, in order."""
     payload = question.payload if isinstance(question.payload, Mapping) else {}
     return [str(each["approval_id"]) for each in payload.get("passed", ())]
 
@@ -129,7 +136,7 @@ def has_proof(
     votes: Iterable[e.ApprovalVoted],
     proof: Proof,
 ) -> bool:
-    """Return whether each approval of this question also has this proof, whatever its own plan requires."""
+    """Return whether each approval of this question has this proof, whatever its own plan requires."""
     if not proof.is_any:
         return True
     words: Sequence[e.ApprovalVoted | e.ApprovalDecided] = approving(votes, question)
@@ -145,7 +152,10 @@ def lacking(
     decisions: Sequence[e.ApprovalDecided],
     votes: Sequence[e.ApprovalVoted],
 ) -> str:
-    """Return what a decided question lacks of its plan's requirement, given its call's events; empty if nothing."""
+    """Return what a decided question lacks of its plan's requirement; empty if nothing.
+
+    The other arguments are the questions, decisions and votes of its call.
+    """
     if not is_staged(question.payload):
         yes_to_it = [decision for decision in decisions if _is_yes(decision, question)]
         return next(filter(None, (short_of(question.payload, shown_with(yes)) for yes in yes_to_it)), "")
@@ -183,7 +193,7 @@ def is_whole(
 
 
 def is_enough(question: e.ApprovalRequested, votes: Iterable[e.ApprovalVoted]) -> bool:
-    """Return whether these votes complete the question's stage."""
+    """Return whether these votes reach the quorum of the question's stage."""
     quorum = required_by(question.payload, question.queue).stages[stage_of(question.payload) - 1].quorum
     return len(approving(votes, question)) >= quorum
 
@@ -193,7 +203,7 @@ def _is_yes(decision: e.ApprovalDecided, one: e.ApprovalRequested) -> bool:
     return decision.verdict == "approved" and about == (one.approval_id, one.n, one.plan_hash)
 
 
-# Common to all stages' questions: the call, and who must approve it.
+# The fields that all stages' questions have in common: the call, and who must approve it.
 _SHARED = ("tool", "arguments", "rule", STAGES, "documents")
 
 
@@ -209,7 +219,10 @@ def _belongs(one: e.ApprovalRequested, last: e.ApprovalRequested, number: int) -
 
 
 def next_stage(question: e.ApprovalRequested, votes: Sequence[e.ApprovalVoted]) -> dict[str, Any] | None:
-    """Return the plan of the next stage's question, with the approvals so far, or None. Raises DefinitionError."""
+    """Return the plan of the next stage's question, including the approvals so far; None if there is no next stage.
+
+    Raises DefinitionError.
+    """
     plan = question.payload
     if not is_staged(plan) or (stage := stage_of(plan)) >= len(stages := required_by(plan, "").stages):
         return None

@@ -1,4 +1,4 @@
-"""Deadlines of approvals as gates declare them, and as they are recorded when a gate opens. Pure."""
+"""Time limits of approvals: as gates declare them, and as they are recorded when a gate opens. Pure."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from typing import Any, Literal, Protocol, get_args
 
 OnTimeout = Literal["reject", "escalate", "remind"]
 STRICTEST_FIRST: tuple[OnTimeout, ...] = get_args(OnTimeout)
-MAX_WAIT = timedelta(days=365_000)  # of any wait: added to today it gives a date that everything here can hold
-MAX_WORK = timedelta(hours=2000)  # one year of work
+MAX_WAIT = timedelta(days=365_000)  # the longest wait: added to today's date it stays within every date type used here
+MAX_WORK = timedelta(hours=2000)  # one year of working time
 
 
 @dataclass(frozen=True, slots=True)
 class WorkingHours:
-    """A number of `hours` of the queue's business calendar, such as `WorkingHours(8)`; without one, any hours count. To
-    the minute, at most 2,000. Raises ValueError for anything else."""
+    """A time limit in `hours` of the queue's business calendar, such as `WorkingHours(8)`.
+
+    If the queue has no calendar, all hours count. The value must be whole minutes, at most 2,000 hours. Raises
+    ValueError otherwise.
+    """
 
     hours: float
 
@@ -38,7 +41,10 @@ class WorkingHours:
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """A question's time as declared in code; None: the queue's setting. `escalate_to` is the queue to ask next."""
+    """A question's time limit as declared in code. `escalate_to` is the queue to ask next.
+
+    `on_timeout` None: the queue's setting applies.
+    """
 
     within: timedelta | WorkingHours
     on_timeout: OnTimeout | None = None
@@ -46,12 +52,12 @@ class Time:
 
     @property
     def span(self) -> timedelta:
-        """The duration, in real or working time."""
+        """The duration, in real time or in working time."""
         return self.within.span if isinstance(self.within, WorkingHours) else self.within
 
     @property
     def of_a_further_stage(self) -> Time:
-        """The same for later stages: a queue to escalate to in code is only for the first stage's queue."""
+        """The time limit for later stages: an `escalate_to` declared in code is only for the first stage's queue."""
         return replace(self, escalate_to="")
 
 
@@ -73,24 +79,27 @@ def wrong_word(time: Time) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """A question's deadline, and its recorded terms; None if there is only the deadline."""
+    """A question's deadline, and the terms to record; None if there is only the deadline."""
 
     deadline: datetime
     said: dict[str, Any] | None = None
-    look_at: datetime | None = None  # the first time at which the terms require an action
+    look_at: datetime | None = None  # the first time before the deadline at which the terms require an action
 
 
 class QueueTiming(Protocol):
-    """A queue's rules about time, which an app keeps."""
+    """A queue's rules about time. An app provides them."""
 
     def settle(self, now: datetime, time: Time) -> Terms:
-        """Return the terms of an approval requested now. Raises ValueError if out of range."""
+        """Return the terms of an approval requested at `now`. Raises ValueError if out of range."""
 
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """An approval's progress: its deadline, the time from which that runs (None: since it was opened), and periods in
-    which its run had ended, before people resumed it."""
+    """The progress of an approval.
+
+    `deadline` runs from `since` (None: since it was opened). `over` are the periods during which its run had ended,
+    before people resumed it.
+    """
 
     deadline: datetime
     since: datetime | None = None
@@ -98,5 +107,5 @@ class Course:
 
     @property
     def ends_at(self) -> datetime | None:
-        """The time after which nobody may answer; None while time doesn't end it."""
+        """The time after which nobody may answer; None if time doesn't end it."""
         return self.deadline

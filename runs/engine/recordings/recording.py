@@ -13,7 +13,10 @@ _ENDS = (e.RunCompleted, e.RunFailed, e.RunCancelled)
 
 @dataclass(frozen=True)
 class Recording:
-    """A checkpoint and the events up to the next, whose state is `after`; `before` are earlier ones it may read."""
+    """A recorded visit: its checkpoint and the `events` up to the next checkpoint, whose state is `after`.
+
+    `before` are earlier events that the visit may read.
+    """
 
     run_id: str
     graph_id: str
@@ -30,19 +33,19 @@ class Recording:
     payloads: str = "full"
     placeholders: Sequence[str] = ()
     notes: Sequence[str] = ()
-    times: Sequence[str] = field(default=())  # of `events`, if known
+    times: Sequence[str] = field(default=())  # times of `events`, if known
 
     @property
     def name(self) -> str:
-        """Its label in a list: agent, node, visit, run."""
+        """A label for lists: agent, node, visit and run."""
         return f"{self.graph_id}-{self.node}-{self.visit}-{self.run_id[:13]}"
 
     @property
     def ending(self) -> e.Event | None:
-        """The event that ended the visit; None if it hasn't ended on record."""
+        """The event that ended the visit; None if the record has no end."""
         last: e.Event | None = None
         for event in self.events:
-            if isinstance(event, e.UndoBegun):  # the visit is over; what follows is the undoing of its effects
+            if isinstance(event, e.UndoBegun):  # the visit is over; later events undo its effects
                 return _ended_by(event)
             if isinstance(event, (e.RunRetried, e.RunResumed)):
                 last = None
@@ -63,7 +66,10 @@ def _ended_by(begun: e.UndoBegun) -> e.Event:
 def recordings_of(
     run_id: str, events: Sequence[e.Event], cuts: Iterable[tuple[int, str, int, int, str, Any]], *, depth: int = 0
 ) -> list[Recording]:
-    """Return every visit of a journal. A cut is event number, node, visit, generation, fingerprint and state."""
+    """Return every visit of a journal.
+
+    A cut is the number of a checkpoint's event, with node, visit, generation, fingerprint and state.
+    """
     created, known = events[0], list(cuts)
     assert isinstance(created, e.RunCreated)
     made = []
@@ -90,7 +96,7 @@ def recordings_of(
 
 
 def needed(earlier: Iterable[e.Event], tail: Sequence[e.Event]) -> tuple[e.Event, ...]:
-    """Return earlier events a visit may need: signals it took, the run's origin, and its models."""
+    """Return the earlier events that a visit may need: the signals it took, the run's origin, and its models."""
     taken = {(x.name, x.n) for x in tail if isinstance(x, e.SignalTaken)}
     return tuple(
         x

@@ -43,7 +43,10 @@ MAX_TEXT = 400
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """At `slot` (empty for the whole visit) the record has `recorded`, and the code `asked`."""
+    """The record at `slot` says `recorded`, and the code `asked` for something else.
+
+    `slot` is empty if the difference concerns the whole visit.
+    """
 
     slot: str
     recorded: str
@@ -57,20 +60,23 @@ class Difference:
 
 
 def call_in_words(what: str, arguments: Any = None) -> str:
-    """Format a call."""
+    """Return a call as text."""
     if arguments is None:
         return what
     return f"{what}({format_value(arguments)})"
 
 
 def format_value(value: Any) -> str:
-    """Format a value in one line, cut if long."""
+    """Return a value as text in one line, cut if it is long."""
     text = json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
 
 
 def first_misfit(recorded: Any, found: Any, placeholders: Sequence[str] = (), path: str = "") -> str | None:
-    """Return the path of the first difference, or None. A text with redacted parts matches any text."""
+    """Describe the first difference; None if there is none.
+
+    A recorded text with redacted parts (one of `placeholders`) matches any text.
+    """
     where = path or "value"
     if isinstance(recorded, dict) and isinstance(found, dict):
         for name in sorted({*recorded, *found}):
@@ -98,12 +104,12 @@ def first_misfit(recorded: Any, found: Any, placeholders: Sequence[str] = (), pa
 
 
 def place_key(slot: str) -> tuple[tuple[int, ...], ...]:
-    """Return a key that sorts slots by place."""
+    """Return a key by which slots sort in the order of their places."""
     return tuple(tuple(int(n) for n in part.split(".")) for part in slot.split("/")) if slot[:1].isdigit() else ()
 
 
 class Remembering:
-    """A hasher that remembers the hashed values."""
+    """A hasher that remembers what it hashed."""
 
     def __init__(self, hasher: Hasher) -> None:
         self._hasher = hasher
@@ -115,20 +121,24 @@ class Remembering:
         return digest
 
     def of(self, digest: str) -> dict[str, Any]:
-        """Return the mapping that a digest was made from; empty if unknown."""
+        """Return the mapping from which a digest was made; empty if unknown."""
         value = self._known.get(digest)
         return value if isinstance(value, dict) else {}
 
 
 def rehashed(events: Sequence[e.Event], hasher: Hasher) -> list[e.Event]:
-    """Return a visit's events with digests by this hasher, where the hashed data is recorded."""
+    """Return a visit's events with their digests recomputed by this hasher, as far as the hashed data is recorded."""
     plans: dict[str, str] = {}
     fields: dict[str, str] = {}
     return [_reset(event, hasher, plans, fields) for event in events]
 
 
 def _reset(event: e.Event, hasher: Hasher, plans: dict[str, str], first: dict[str, str]) -> e.Event:
-    """Rehash one event; `first` holds each slot's first requested hash, which amendments keep."""
+    """Recompute the digests of one event.
+
+    `plans` maps old to new plan hashes. `first` has each slot's first requested hash, which stays the same if people
+    amend the arguments.
+    """
     payload = payload_of(event)
     match event:
         case e.ApprovalRequested():
@@ -155,7 +165,11 @@ _NOT_AWAITED = frozenset({"now", "random", "uuid", "budget"})
 
 @dataclass
 class Replayed:
-    """A replay's answered calls, calls beyond the record, difference, and plain states by number of the node's call."""
+    """The result of a replay.
+
+    `answered` are the calls answered from the record, `beyond` the calls after its end, `states` the node's plain
+    states by the number of its call.
+    """
 
     answered: list[str] = field(default_factory=list)
     beyond: list[str] = field(default_factory=list)
@@ -165,10 +179,13 @@ class Replayed:
 
 
 async def replay(recording: Recording, agent: Agent, *, hasher: Hasher | None = None) -> Replayed:
-    """Replay the visit with this code. With the record's own `hasher`, digests are compared too."""
+    """Replay the visit with the current code.
+
+    With the `hasher` of the record, digests are compared too.
+    """
     found = Replayed()
     node = agent.nodes.get(recording.node)
-    if node is None and recording.node != UNDO_NODE:  # a visit of the engine's own
+    if node is None and recording.node != UNDO_NODE:  # an undo visit belongs to the engine, not to the agent
         found.difference = Difference("", f"the run is at node {recording.node!r}", f"has {_names(agent.nodes)}")
         return found
     at = Snapshot(recording.node, recording.visit, recording.generation, recording.fingerprint, recording.state)
@@ -206,7 +223,10 @@ async def replay(recording: Recording, agent: Agent, *, hasher: Hasher | None = 
 
 
 def _without_digests(tape: Tape) -> None:
-    """Drop digests of Pydantic AI requests: under another key only places and resulting calls compare."""
+    """Drop the digests of Pydantic AI requests, which can't be compared under another key.
+
+    For these requests only the places and the resulting calls are compared.
+    """
     for attempt in (attempt for slot in tape.slots.values() for attempt in slot.attempts.values()):
         if isinstance(attempt.intent, e.ModelRequested) and DIGESTS in payload_of(attempt.intent):
             attempt.intent = e.Event(slot=attempt.intent.slot)
@@ -226,8 +246,8 @@ def _names(of: Any) -> str:
 
 @contextmanager
 def _hands_off(agent: Agent) -> Iterator[None]:
-    """Make the agent's tools and hooks uncallable during the replay."""
-    agent.fingerprint()  # made from the functions as they are
+    """Replace the functions and hooks of the agent's tools during the replay, so that nothing is sent."""
+    agent.fingerprint()  # computed first, because it is made from the tools' own functions
     tools = [(tool, tool.opened(FOR_DISPATCH), tool.reconcile) for tool in agent.all_tools()]
     for tool, _, hook in tools:
         _set(tool, _refusing_async if tool.is_async else _refusing, None if hook is None else _knows_nothing)
@@ -263,7 +283,7 @@ async def _no_model(assistant: Assistant, *_: Any) -> ModelTurn:
 
 
 class _Recall:
-    """Compares calls with their records by arguments; by digest only under the same key."""
+    """Compares calls with their records: by arguments, and also by digest if the hasher is the record's."""
 
     def __init__(
         self, tape: Tape, events: Sequence[e.Event], hasher: Remembering, placeholders: Sequence[str], is_strict: bool
@@ -288,7 +308,7 @@ class _Recall:
                 return differs(slot, describe_call("think"), describe_call(what, "", value))
             return record
         known = asked_for(record) if record.what not in ("model", "ask") else None
-        if ARGUMENTS in recorded_replacements(record):  # a hook changed the arguments: the record has what was sent
+        if ARGUMENTS in recorded_replacements(record):  # the record has a hook's replacement
             known = None
         if record.what != what:
             return differs(slot, describe_call(record.what, "", known), describe_call(what, "", value))
@@ -311,11 +331,11 @@ class _Recall:
                 fields = {} if DIGESTS in payload_of(event) else payload_of(event)
             if what == "ask" and isinstance(event, e.WaitOpened) and event.n == 0:
                 task, fields = task.get("ask", {}), payload_of(event)
-        shared = sorted((fields.keys() & task.keys()) - {"earlier"})  # a digest itself
+        shared = sorted((fields.keys() & task.keys()) - {"earlier"})  # `earlier` is a digest
         return first_misfit({k: fields[k] for k in shared}, {k: task[k] for k in shared}, self._placeholders)
 
     def unreached(self) -> list[str]:
-        """Return recorded calls that the code did not reach."""
+        """Return the recorded calls that the code did not reach, in the order of their places."""
         return sorted(
             (
                 name
@@ -326,7 +346,7 @@ class _Recall:
         )
 
     def words(self, slot: str) -> str:
-        """Format a recorded call."""
+        """Return a recorded call as text."""
         record = self._tape.slot(slot)
         return call_in_words(record.what or NOTHING, asked_for(record))
 
@@ -336,7 +356,7 @@ def _without(task: dict[str, Any]) -> Any:
 
 
 class _Watched(Changes):
-    """Tracks the changes that the node applies, and its state after each call of its own branch."""
+    """Tracks the node's state after each call on its own branch, besides the changes that the node applies."""
 
     def __init__(self, *known: Any) -> None:
         super().__init__(*known)
@@ -350,7 +370,7 @@ class _Watched(Changes):
             self.states[place] = state
 
     def at_last(self) -> Any:
-        """Return its state as plain data; None if it isn't."""
+        """Return the current state as plain data; None if it can't be represented so."""
         try:
             return self.now()
         except ValueError:
@@ -358,7 +378,7 @@ class _Watched(Changes):
 
 
 class _Visit(Visit):
-    """A visit that goes as far as the record does."""
+    """A visit that stops where the record ends."""
 
     def __init__(
         self,
@@ -375,7 +395,7 @@ class _Visit(Visit):
             call_secret=b"durableagents replays",
             request_model=_no_model,
             callback_url=lambda token: f"https://replay.invalid/{token}",
-            guards=(FORK_FENCE,),  # it knows what people refused; the others would ask again
+            guards=(FORK_FENCE,),  # it knows recorded refusals; the other guards would ask again
         )
         journal = _Journal(recording)
         super().__init__(
@@ -397,7 +417,7 @@ class _Visit(Visit):
         self.fresh: list[str] = []
 
     def changes_of(self, state: BaseModel) -> Changes:
-        """Return changes that are tracked."""
+        """Return changes that also track the node's state."""
         return _Watched(type(state), state, handled_in(self.tape, self.places.visit))
 
     @property
@@ -405,15 +425,15 @@ class _Visit(Visit):
         return next(reversed(self.known.asked), "")
 
     def _beyond(self, slot: str) -> NoReturn:
-        """Stop this branch at the end of the record."""
-        if slot not in self.known.asked:  # it concerns the last requested call, such as its model
+        """Stop this branch, because the record ends here."""
+        if slot not in self.known.asked:  # the event belongs to the last call, such as a choice of its model
             slot = self.last_asked
         if slot not in self.fresh:
             self.fresh.append(slot)
         self.park(WaitSpec(self.run_id, slot, 0, "beyond", 0, self.journal.now()))
 
     def recall(self, slot: str, what: str, requested_hash: str, arguments: Any = None) -> Slot:
-        """Compare a call with its record by its arguments, and park where the record ends."""
+        """Compare a call with its record, and park where the record ends."""
         if self.has_ended:
             raise Unwind
         record = self.known.record(slot, what, requested_hash, arguments)
@@ -424,11 +444,11 @@ class _Visit(Visit):
         return record
 
     def afford(self, slot: str, attempt: int, wanted: Usage, *, is_reserved: bool = False) -> None:
-        if is_reserved:  # it is about to begin
+        if is_reserved:  # the call is about to begin, so the record ends here
             self._beyond(slot)
 
     async def asked(self, slot: str) -> QuestionRecord:
-        """Stop if the call needs an earlier visit's question, which the file doesn't hold."""
+        """Return a question of this visit. Stop the branch at one of an earlier visit, which the recording lacks."""
         if (known := self.tape.slots.get(slot)) is None or known.gate is None:
             self._beyond(self.last_asked)
         return await super().asked(slot)
@@ -440,7 +460,7 @@ class _Visit(Visit):
         self._beyond(slot)
 
     def buffer(self, event: e.Event) -> None:
-        """Note an unrecorded outside value; the node may continue to its next call."""
+        """Note that a value from outside is not on record. The node may continue to its next call."""
         if isinstance(event, e.ValueRead) and event.slot is not None:
             self.fresh.append(event.slot)
 
@@ -476,7 +496,7 @@ def _difference(recording: Recording, visit: _Visit, outcome: Outcome | Undone) 
         slot = visit.fresh[0]
         call_text = call_in_words(*known.asked.get(slot, (slot, None)))
         return Difference(slot, f"{NOTHING} more: {_end_in_words(ending)}", f"asks for {call_text}")
-    is_told = isinstance(outcome, Crashed) and not isinstance(ending, e.RunFailed)  # the crash itself is
+    is_told = isinstance(outcome, Crashed) and not isinstance(ending, e.RunFailed)  # the crash itself is reported
     if skipped and not (is_told and (ending is not None or _waits(visit.tape))):
         return Difference(skipped[0], known.words(skipped[0]), f"does not ask for it: {_outcome_in_words(outcome)}")
     return _another_end(recording, visit, outcome, ending)
@@ -502,7 +522,7 @@ def _another_end(
 ) -> Difference | None:
     outcome_text = _outcome_in_words(outcome)
     match ending, outcome:
-        case (None, Crashed()) if waits := _waits(visit.tape):  # otherwise its end may just not be recorded yet
+        case (None, Crashed()) if waits := _waits(visit.tape):  # without waits, its end may just not be recorded yet
             return Difference(visit.last_asked, f"the run waits for {', '.join(waits)}", outcome_text)
         case (e.VisitEntered(), Advanced()) if outcome.node == ending.node:
             state = between(visit.tape, f"{recording.generation}.{recording.visit}", outcome.state)
@@ -528,7 +548,10 @@ def _another_end(
 
 
 def _waits(tape: Tape) -> list[str]:
-    """List open waits at the record's end: results are recorded before their waiters continue."""
+    """Return the waits that are open at the end of the record.
+
+    Results are recorded before whatever waits for them continues, so the code must still wait here.
+    """
     slots = [(name, slot.now) for name, slot in tape.slots.items() if slot.now.outcome is None]
     open_ones = ((name, kind) for name, now in slots for (kind, _), end in now.waits.items() if end is None)
     return [f"{kind} at {name}" for name, kind in open_ones]

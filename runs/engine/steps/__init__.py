@@ -1,1 +1,1 @@
-"""A node's calls, one module per kind of step; `call.py` is the main protocol. Used by the context and the driver."""
+"""The calls of a node, one module per kind of step. Used by the context and the driver. Tool calls are in call.py."""

@@ -1,5 +1,8 @@
-"""Checks before a call's intent: certificate and argument screening. Replaced arguments are recorded no later than
-they are shown or sent; a call with an intent isn't checked again, as it may have been sent."""
+"""Guards that check a call before its intent: its tool's certificate, and its arguments.
+
+Replaced arguments are recorded before they are shown or sent, or together with that. A call with an intent isn't
+checked again, because it may have been sent.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from runs.engine.visit import Visit
 
 
 class CertificateGuard(Guard):
-    """Keeps keyed tools that no probe has certified from being called, or marks their calls."""
+    """Refuses calls of keyed tools that no probe has certified, or marks them, depending on the policy."""
 
     def is_in_force(self, visit: Visit, tool: Tool) -> bool:
         return visit.runtime.certificates.policy != "allow" and not (tool.is_pure or tool.is_unsafe)
@@ -33,7 +36,7 @@ class CertificateGuard(Guard):
 
 
 class ScreeningGuard(Guard):
-    """Asks content hooks about the arguments, and the built-in one about their size."""
+    """Asks content hooks about the arguments. A built-in hook checks their size."""
 
     def is_in_force(self, visit: Visit, tool: Tool) -> bool:
         return bool(visit.runtime.screens or visit.agent.screens)
@@ -46,10 +49,10 @@ CERTIFICATES, SCREENING = CertificateGuard(), ScreeningGuard()
 
 
 async def _check_certificate(call: LogicalCall) -> None:
-    """Stop or mark a call of an uncertified keyed tool, by policy; nothing was sent, so it can be retried."""
+    """Stop or mark a call of an uncertified keyed tool. Nothing was sent, so the run can be retried."""
     visit, tool, certificates = call.visit, call.tool, call.visit.runtime.certificates
     verdict = await certificates.standing(visit.agent.name, tool)
-    if not verdict.is_certified:  # the cached standing may be outdated
+    if not verdict.is_certified:  # the cached verdict may be outdated
         verdict = await certificates.standing(visit.agent.name, tool, is_fresh=True)
     if verdict.is_certified:
         return
@@ -67,7 +70,7 @@ async def _screen_arguments(call: LogicalCall, source: str, name: str) -> None:
     visit, past = call.visit, call.past
     screens = due(visit, past, looks_before(call.record))
     if screens is ALWAYS and has_at_most(call.arguments, MAX_FOR_TOOL):
-        return  # nearly every call: no other hook to ask
+        return  # this is true for nearly every call: no other hook has to be asked
     piece = Piece(
         content=call.arguments,
         source=source,
@@ -97,11 +100,11 @@ async def _screen_arguments(call: LogicalCall, source: str, name: str) -> None:
     if replaced:
         call.replace(replaced[-1])
     for event in events:
-        visit.buffer(event)  # nothing depends on it before the commit of the question or the intent
+        visit.buffer(event)  # nothing depends on it before the question or the intent is committed
 
 
 def _fitting(call: LogicalCall, found: Finding) -> Finding:
-    """Refuse a replacement that the tool's input rejects or that people were already asked about."""
+    """Refuse a replacement that doesn't fit the tool's input, or that comes after people were asked."""
     problem = ""
     if not found.is_refused:
         try:
@@ -117,7 +120,7 @@ async def _withhold(call: LogicalCall, events: list[e.Event]) -> None:
     visit, no = call.visit, refusal(call.past)
     assert no is not None
     visit.check_stop()
-    visit.afford(call.slot, call.attempt, A_CALL, is_reserved=True)  # recording it may have to wait for others' records
+    visit.afford(call.slot, call.attempt, A_CALL, is_reserved=True)  # its commit may have to wait for others
     failed = call.failed(CONTENT_REFUSED, {"message": str(no)})
     visit.boundary(await visit.commit(Batch([*events, failed], usage=A_CALL)))
     raise no

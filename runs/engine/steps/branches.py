@@ -1,5 +1,8 @@
-"""Parallel branches of a node, each in its own task with calls numbered below a fixed path. A branch that must wait
-unwinds; the node waits once all have finished or wait, so a replay doesn't depend on the order of events."""
+"""Parallel branches of a node, each in its own task, with its calls numbered below a fixed path.
+
+A branch that must wait unwinds. The node waits once every branch has finished or waits, so a replay doesn't depend on
+the order of events.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ Work = Coroutine[Any, Any, Any]
 
 
 async def gather(visit: Visit, works: Sequence[Work], *, return_exceptions: bool) -> list[Any]:
-    """Run the node's coroutines as branches. Raises the first exception in their order, once all have finished."""
+    """Run the node's coroutines as branches and return their results in order.
+
+    Once all have finished, raises the first exception in their order.
+    """
     try:
         for work in works:
             if not inspect.iscoroutine(work):
@@ -43,7 +49,7 @@ async def gather(visit: Visit, works: Sequence[Work], *, return_exceptions: bool
 
 
 async def fork(visit: Visit, works: Sequence[tuple[str, Work]]) -> list[Branch]:
-    """Run coroutines as branches below their paths until all finish or wait; unwinds on a wait or a stop."""
+    """Run coroutines as branches, each below its path, until all have finished or wait. Unwinds on a wait or a stop."""
     branches = [Branch(under) for under, _ in works]
     tasks = [
         asyncio.create_task(drive(visit, b, partial(_staying, work)))
@@ -56,8 +62,9 @@ async def fork(visit: Visit, works: Sequence[tuple[str, Work]]) -> list[Branch]:
     finally:
         await _end(tasks)
         for _, work in works:
-            work.close()  # one whose task was cancelled before it began
-    # Anything but a branch's outcome ends the process or the drive; the others were only cut off because of it.
+            work.close()  # for a branch whose task was cancelled before it began
+    # An error of a task, unlike one of a branch, ends the process or the drive; the other branches were only cut off
+    # because of it.
     for error in [task.exception() for task in tasks if not task.cancelled()]:
         if error is not None:
             raise error
@@ -72,12 +79,12 @@ async def fork(visit: Visit, works: Sequence[tuple[str, Work]]) -> list[Branch]:
 
 
 async def drive(visit: Visit, branch: Branch, work: Callable[[], Awaitable[Any]]) -> None:
-    """Run a branch in its own task and store its outcome. Raises only what ends the whole drive."""
+    """Run a branch in its own task and store its outcome. Raises only errors that end the whole drive."""
     with visit.places.running(branch):
         try:
             branch.result = await work()
         except Unwind:
-            pass  # the branch or the visit knows why
+            pass  # the branch has its waits, or the visit its outcome
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
                 raise
@@ -85,7 +92,7 @@ async def drive(visit: Visit, branch: Branch, work: Callable[[], Awaitable[Any]]
 
 
 async def _staying(work: Work) -> Any:
-    """Await a branch. Raises MisusedContext for Renew or Handoff: only the node itself may return those."""
+    """Await a branch. Raises MisusedContext for Renew or Handoff, because only the node itself may return those."""
     result = await work
     if isinstance(result, (Renew, Handoff)):
         raise MisusedContext(f"a branch of gather returned {type(result).__name__}: return it from the node itself")

@@ -1,4 +1,7 @@
-"""Child runs as steps, awaited without a worker; their budget is reserved here (runs/services/families/ends.py)."""
+"""Child runs as steps. Waiting for one holds no worker.
+
+The child's budget is reserved here and released in runs/services/families/ends.py.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,9 @@ from runs.engine.steps import forks
 from runs.engine.tape import Slot, payload_of
 from runs.engine.visit import Visit
 
-# Maximum nesting, so that an agent that starts itself comes to an end.
+# Maximum depth of nested runs, so that an agent that starts itself comes to an end.
 MAX_GENERATIONS = 8
-PATIENCE = timedelta(days=90)  # then the wait is overdue; the child has its own time limit
+PATIENCE = timedelta(days=90)  # after this the wait is overdue; the child has its own time limit
 
 
 async def child(
@@ -38,7 +41,10 @@ async def child(
     tags: Sequence[str],
     attributes: Mapping[str, Any],
 ) -> Any:
-    """Start a run of `agent`, or find it on record, and wait for its end. Return its output; raises ChildFailure."""
+    """Start a run of `agent`, unless it is on record already, and wait for its end. Return its output.
+
+    Raises ChildFailure.
+    """
     wanted = agent.graph_id if isinstance(agent, Agent) else agent
     values = plain(input) if isinstance(input, BaseModel) else plain(dict(input))
     requested_hash = visit.runtime.hasher({"child": wanted.partition("@")[0], "input": values})
@@ -79,7 +85,7 @@ def _child_request(
 
 
 def _output(agent: Agent | str, output: Any) -> Any:
-    """Return the output as the agent's model if an agent was given. Raises ValidationError."""
+    """Return the output, parsed as the agent's model if an agent object was given. Raises ValidationError."""
     shape = agent.output if isinstance(agent, Agent) else None
     return output if shape is None else shape.model_validate(output)
 
@@ -89,7 +95,10 @@ def _ended_badly(end: e.ChildEnded) -> ChildFailure:
 
 
 def _ended(agent: Agent | str, end: e.ChildEnded, wanted: str, output: Any) -> Any:
-    """Return a completed child's output; it may not fit if the child handed off to another agent."""
+    """Return the output of a completed child. Raises ChildFailure if it doesn't fit the agent's model.
+
+    It may not fit if the child handed off to another agent.
+    """
     shape = agent.output if isinstance(agent, Agent) else None
     if shape is None:
         return output
@@ -103,7 +112,7 @@ def _ended(agent: Agent | str, end: e.ChildEnded, wanted: str, output: Any) -> A
 
 
 def _resolve_version(wanted: str) -> Agent:
-    """Return the child's version; it stays fixed whatever is released meanwhile."""
+    """Return the version that the child will use. It stays fixed even if other versions are released meanwhile."""
     try:
         return registry.find_for_step(wanted)
     except (UnknownAgent, UnknownVersion) as error:
@@ -170,7 +179,7 @@ def _attributes(visit: Visit, agent: Agent, given: Mapping[str, Any]) -> e.Attri
 
 
 def _share(visit: Visit, budget: Budget) -> Caps:
-    """Return the child's caps: as requested, otherwise all that this run has left."""
+    """Return the child's caps: those requested, and otherwise all that this run has left."""
     wanted, left = budget.caps(), visit.meter.left()
     return Caps(*(_smaller_cap(getattr(wanted, name), getattr(left, name)) for name in (f.name for f in fields(Caps))))
 
@@ -191,5 +200,5 @@ def _wait(visit: Visit, slot: str, attempt: int, agent: Agent | None = None) -> 
 
 
 def child_id(parent: str, slot: str, attempt: int) -> str:
-    """Return the id of an attempt's run, the same on every replay."""
+    """Return the id of the run that an attempt starts. It is the same on every replay."""
     return str(uuid5(NAMESPACE_URL, f"{parent}|{slot}|{attempt}|run"))

@@ -1,4 +1,4 @@
-"""Calls of forks: whether a recorded answer is used, so that nothing is sent."""
+"""Decides whether a call of a fork is answered by a recorded answer, so that nothing is sent."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from runs.engine.tools import Tool
 from runs.engine.undo import UNDO_NODE
 from runs.engine.visit import Visit
 
-ASK_STEP = "operator"  # the role asked
+ASK_STEP = "operator"  # the role that is asked
 AGAIN, ON_RECORD, NO = "do_it_again", "take_what_is_on_record", "no"
-_MAX_SHOWN = 20  # effects of the origin listed
-_MAX_CHARACTERS = 1000  # characters of arguments shown
-# An extra field of the answer if an effect of the origin is unknown: see `services/forks`.
+_MAX_SHOWN = 20  # maximum number of the origin's effects that are listed
+_MAX_CHARACTERS = 1000  # maximum characters of arguments that are shown
+# An extra field of the answer if an effect of the origin is unknown: see durableagents/contrib/forks.
 SENDER_IS_GONE: Mapping[str, Any] = {
     "type": "boolean",
     "default": False,
@@ -59,7 +59,7 @@ class DecisionWithoutRecord(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class PendingCall:
-    """A call about to be sent. `fits` raises ValueError for results that don't fit."""
+    """A call that is about to be sent. `fits` raises ValueError for a result that doesn't fit."""
 
     slot: str
     attempt: int
@@ -70,20 +70,20 @@ class PendingCall:
     requested_hash: str
     executed_hash: str
     fits: Callable[[Any], Any]
-    what: str = ""  # the journal's name for this kind of call; empty: the tool's name
+    what: str = ""  # the journal's name for this kind of call; empty if it is the tool's name
 
 
 async def passed(visit: Visit, pending_call: PendingCall) -> e.AnswerTakenOver | None:
-    """Return the recorded answer to use; None lets the call go to its gate. Parks until decided; raises Rejected."""
+    """Return the recorded answer to use; None if the call must be made. Parks until decided; raises Rejected."""
     _must_not_be_refused(pending_call.record)
     fork = visit.fork
     if fork is None or visit.node == UNDO_NODE:
-        return None  # an undo concerns this run's own effect: another run's can't replace it
+        return None  # an undo concerns this run's own effect, which another run's can't replace
     if not fork.fences(pending_call.tool) and not fork.is_beyond(tool.name for tool in visit.agent.all_tools()):
         return None
     fork.undone.update(await visit.look_up(visit.journal.undone({x.place for x in fork.of(pending_call.tool)})))
     taken_over = await visit.look_up(visit.journal.taken_over())
-    taken = {*fork.taken, *map(_place, taken_over)}  # after the query: another branch may have taken one meanwhile
+    taken = {*fork.taken, *map(_place, taken_over)}  # after the query, during which another branch may take one
     same = _fitting(fork, pending_call, taken)
     if same is not None and same.counts_as == HAPPENED:
         return await _take(visit, fork, pending_call, same, how="audit", by=same.by)
@@ -104,7 +104,7 @@ async def passed(visit: Visit, pending_call: PendingCall) -> e.AnswerTakenOver |
 
 
 def _must_not_be_refused(record: Slot) -> None:
-    """Raise Rejected for an earlier denial or expiry, which is final: the node has continued from it."""
+    """Raise Rejected if the call was denied or expired. That is final, because the node has continued from it."""
     for item in (x.answers[n] for x in record.attempts.values() for n in sorted(x.consents.keys() & x.answers.keys())):
         if payload_of(item).get("answer", {}).get("decision") == NO:
             reason = payload_of(item).get("justification") or "the original run did it already"
@@ -132,7 +132,10 @@ def _fitting(fork: Fork, pending_call: PendingCall, taken: set[Place]) -> Eviden
 
 
 def _decision_on(record: Slot, binds: str) -> e.InputAnswered | None:
-    """Return a person's decision on exactly this; it also covers attempts after ones without effect."""
+    """Return a person's decision on exactly this question.
+
+    It also covers further attempts, which follow attempts without effect.
+    """
     for _, attempt in sorted(record.attempts.items(), reverse=True):
         for n, bound in sorted(attempt.consents.items(), reverse=True):
             if bound == binds and n in attempt.answers:
@@ -143,7 +146,7 @@ def _decision_on(record: Slot, binds: str) -> e.InputAnswered | None:
 def _question(
     visit: Visit, fork: Fork, pending_call: PendingCall, same: Evidence | None, taken: set[Place]
 ) -> dict[str, Any]:
-    """Return all that a decision binds: the call, its arguments, and the origin's known effects."""
+    """Return everything that a decision binds: the call, its arguments, and the origin's known effects."""
     return {
         "run_id": visit.run_id,
         "slot": pending_call.slot,
@@ -208,7 +211,7 @@ def _short(arguments: Any) -> str:
 async def _take(
     visit: Visit, fork: Fork, pending_call: PendingCall, same: Evidence, *, how: str, by: str
 ) -> e.AnswerTakenOver:
-    """Record that nothing is sent, and the answer used instead."""
+    """Record that nothing is sent, and which answer is used instead."""
     event = e.AnswerTakenOver(
         slot=pending_call.slot,
         attempt=pending_call.attempt,
@@ -222,7 +225,7 @@ async def _take(
         external_id=same.external_id,
         payload={"arguments": pending_call.arguments, "result": same.result},
     )
-    fork.taken.add(same.place)  # before the write, so that no other branch takes it
+    fork.taken.add(same.place)  # before the write, so that no other branch takes the same effect
     visit.runtime.hit("CP4", pending_call.tool)
     reply = await visit.commit(Batch([event]))
     visit.runtime.hit("CP6", pending_call.tool)
@@ -232,13 +235,16 @@ async def _take(
 
 
 class ForkFence(Guard):
-    """Asks a person before a fork does again what its origin did, or answers the call by the origin's effect."""
+    """Prevents a fork from repeating effects of its origin.
+
+    It asks a person, or answers the call with the recorded effect.
+    """
 
     def is_in_force(self, visit: Visit, tool: Tool) -> bool:
         return visit.fork is not None and not tool.is_pure
 
     async def before_intent(self, call: LogicalCall) -> BaseModel | None:
-        """Return the output of the origin's effect, if it is used instead. Parks until decided; raises Rejected."""
+        """Return the output of the origin's effect if that is used instead. Parks until decided; raises Rejected."""
         tool = call.tool
         if tool.is_pure:
             return None

@@ -1,4 +1,4 @@
-"""Late results that contradict what a run continued from, and what a retry does about them, for operators."""
+"""Reports late results for operators: which recorded outcomes they contradict, and what a retry does about them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ledger import events as e
 from runs.engine.tape import CALLED_BACK, Attempt, Tape
 
 Fate = Literal["kept", "asked", "repeated"]
-# Effect of a retry on a call with a late result.
+# What a retry does with a call that has a late result.
 _FATES: dict[Fate, str] = {
     "kept": (
         "a retry keeps to what is on record, and sends nothing for it: settle outside of this run what the answer was"
@@ -27,7 +27,10 @@ _FATES: dict[Fate, str] = {
 
 
 def late_news(events: Iterable[e.Event]) -> list[dict[str, Any]]:
-    """Return late results that contradict these events (of the calls, in order) and were not settled since."""
+    """Return late results that contradict what is on record and that nobody has settled since.
+
+    The events are those of the run's calls, in order.
+    """
     whole = list(events)
     tape, late = Tape(whole), []
     for event in whole:
@@ -45,7 +48,7 @@ def late_news(events: Iterable[e.Event]) -> list[dict[str, Any]]:
 
 
 def _outcome(attempt: Attempt) -> dict[str, str]:
-    """Return the recorded outcome; a verdict outranks a refusal, whose code may look like one of ours."""
+    """Return the recorded outcome. A verdict outranks a refusal, whose code may look like a verdict."""
     if attempt.reconciled is not None:
         return {"on_record": attempt.reconciled.verdict}
     if isinstance(attempt.result, e.ToolFailed):
@@ -54,7 +57,7 @@ def _outcome(attempt: Attempt) -> dict[str, str]:
 
 
 def untold(tape: Tape) -> list[dict[str, Any]]:
-    """Return late results that a retry named and nobody was told of or has settled."""
+    """Return the late results named by a retry that were not reported to an operator yet and are not settled."""
     return [
         news
         for news in tape.unheard
@@ -63,7 +66,7 @@ def untold(tape: Tape) -> list[dict[str, Any]]:
 
 
 def problem(tape: Tape, news: Iterable[dict[str, Any]]) -> str:
-    """Describe late results and what a retry does about them, per call if that differs."""
+    """Describe late results and what a retry does about them, for each call if that differs."""
     fates: dict[Fate, list[str]] = {}
     for each in news:
         fates.setdefault(_fate(tape, each["slot"]), []).append(each["tool"])
@@ -74,11 +77,11 @@ def problem(tape: Tape, news: Iterable[dict[str, Any]]) -> str:
 
 
 def _fate(tape: Tape, name: str) -> Fate:
-    """Return what happens to a call when its node is entered again; calls not on the tape belong to earlier visits."""
+    """Return what happens to a call when its node is entered again. Calls not on the tape belong to earlier visits."""
     slot = tape.slots.get(name)
     if slot is None or slot.now.outcome is not None or tape.went_on_from(name):
         return "kept"
     if slot.now.intent is not None and not slot.now.is_contradicted:
         return "repeated"
-    # A callback timeout is an outcome, unless a retry waits for it again.
+    # A callback timeout counts as an outcome, unless a retry waits for the callback again.
     return "kept" if slot.now.accepted is not None and not slot.now.is_unknown else "asked"

@@ -1,4 +1,4 @@
-"""Permits of limited tools and models: one for each try, shared by all workers."""
+"""Permits for limited tools and models. Each try needs one; all workers share them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from runs.engine.tools import Tool
 from runs.engine.visit import Visit
 
 T = TypeVar("T")
-MARGIN_SECONDS = 60.0  # time beyond a try's limit before its permit counts as lost
+MARGIN_SECONDS = 60.0  # a permit counts as lost this long after its try's time limit
 
 
 class Permits(Guard):
-    """Takes a permit for each try of a limited tool, and reports how the try ended to the tool's breaker."""
+    """Takes a permit for each try of a limited tool, and reports to the tool's breaker how the try ended."""
 
     def is_in_force(self, visit: Visit, tool: Tool) -> bool:
         return visit.runtime.limits.is_known(f"tool:{tool.name}")
@@ -87,7 +87,7 @@ async def park_for_limit(
 
 
 class Hold:
-    """The permits of one call or request, at most one at a time."""
+    """The permit of one call or request: at most one at a time."""
 
     def __init__(self, visit: Visit, slot: str) -> None:
         self.visit, self.slot, self.limits = visit, slot, visit.runtime.limits
@@ -95,7 +95,7 @@ class Hold:
         self.permit: Permit | None = None
 
     async def take(self, keys: tuple[str, ...], *, lasts: float, patience: float, earlier: int) -> Refused | None:
-        """Get a permit for the next try. None: it may be sent."""
+        """Get a permit for the next try. Return None if the try may be made, or the refusal."""
         self.keys = keys
         if self.permit is not None or not self.limits.needs_permit(keys):
             return None
@@ -103,7 +103,7 @@ class Hold:
         return await _unless_stopped(self.visit, self._take(request))
 
     async def _take(self, request: PermitRequest) -> Refused | None:
-        """Take a permit and store it, so that it can be returned even if the caller was cut off."""
+        """Take a permit and store it at once, so that it can be returned even if the caller is cut off."""
         answer = await self.limits.take(self.keys, request)
         if isinstance(answer, Refused):
             return answer
@@ -111,30 +111,30 @@ class Hold:
         return None
 
     def leave(self) -> None:
-        """Return the permit: the try is over, or is not made."""
+        """Return the permit, because the try is over or won't be made."""
         permit, self.permit = self.permit, None
         if permit is not None:
             self.limits.give_back(permit)
 
     def leave_later(self, when_over: Callable[[Callable[[], None]], None]) -> None:
-        """Return the permit when an abandoned blocking function ends, or its time is over."""
+        """Return the permit when an abandoned blocking function ends, instead of now."""
         permit, self.permit = self.permit, None
         if permit is not None:
             loop, give_back = asyncio.get_running_loop(), partial(self.limits.give_back, permit)
             when_over(partial(_on_loop, loop, give_back))
 
     def under_way(self) -> _Try:
-        """Return a context for one try: reports its result and returns its permit."""
+        """Return a context manager for one try. At its end the try's result is reported and the permit returned."""
         return _Try(self)
 
     def end(self, permit: Permit | None, error: BaseException | None) -> None:
-        """Report how a try under a permit ended, and return the permit unless its function still runs."""
+        """Report how a try under a permit ended, and return the permit unless `leave_later` took it."""
         self.limits.report(self.keys, permit, _result_of(error))
         self.leave()
 
 
 class _Try:
-    """A class, because a generator costs as much as the rest of a try's bookkeeping."""
+    """The context of one try. It is a class because a generator costs as much as the rest of a try's bookkeeping."""
 
     __slots__ = ("hold", "permit")
 
@@ -152,7 +152,7 @@ _SERVED = TryResult(served=True)
 
 
 def _result_of(error: BaseException | None) -> TryResult:
-    """Return what a try says about upstream; nothing if it was cut off or failed locally."""
+    """Return what a try says about upstream. Nothing is known if it was cut off or failed locally."""
     if error is None:
         return _SERVED
     if isinstance(error, NotBegun) or not isinstance(error, (Passing, TimeoutError)):
@@ -162,19 +162,19 @@ def _result_of(error: BaseException | None) -> TryResult:
 
 
 def _on_loop(loop: asyncio.AbstractEventLoop, what: Callable[[], None]) -> None:
-    with suppress(RuntimeError):  # the loop has ended, and its process returns all permits
+    with suppress(RuntimeError):  # the loop has ended; then the process returns all permits anyway
         loop.call_soon_threadsafe(what)
 
 
 async def _unless_stopped(visit: Visit, waiting: Coroutine[Any, Any, T]) -> T:
-    """Wait in place for something without effect. A stop request ends the wait and the visit."""
+    """Await something without effect. A stop request ends the wait and the visit."""
     task = asyncio.ensure_future(waiting)
     ends = [asyncio.ensure_future(each.wait()) for each in (visit.control.stop_asked, visit.closing)]
     try:
         await asyncio.wait([task, *ends], return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
             visit.check_stop()
-            await asyncio.wait([task])  # the request was withdrawn
+            await asyncio.wait([task])  # the stop request was withdrawn
         return task.result()
     finally:
         for each in (task, *ends):

@@ -1,4 +1,4 @@
-"""Policy checks of a call. The approvals that policies require are obtained by its gate."""
+"""The guard that checks calls against policies. The gate obtains the approvals that policies require."""
 
 from __future__ import annotations
 
@@ -19,30 +19,33 @@ from runs.engine.visit import Visit
 
 
 class PolicyGuard(Guard):
-    """Judges calls by the policies in force: a call is denied, or needs approvals, which its gate then asks for."""
+    """Judges calls by the policies in force. A call may be denied, or need approvals, which its gate then requests."""
 
     def is_in_force(self, visit: Visit, tool: Tool) -> bool:
         return visit.runtime.policies.may_apply()
 
     async def before_intent(self, call: LogicalCall) -> None:
-        """Judge a call that was not sent yet. Raises PolicyDenied once recorded; stops if policies are unknown."""
+        """Judge a call that was not sent yet. Stops if the policies in force are unknown.
+
+        Raises PolicyDenied after recording it.
+        """
         decision = call.record.decision
         if call.record.gate is not None and (decision is None or decision.verdict != "approved"):
-            return  # people were asked, or have denied: that comes first
+            return  # an open or denied question comes first
         judged = await _judged(call, fresh=call.needs_fresh_policies)
         if judged is not None and judged.effect != "allow" and not call.needs_fresh_policies:
-            judged = await _judged(call, fresh=True)  # never stop a call by outdated policies
+            judged = await _judged(call, fresh=True)  # a call is never stopped by outdated policies
         call.judged = judged
         if judged is not None and judged.effect == "deny":
             await _deny(call, judged)
 
     async def before_repeat(self, call: LogicalCall, *, is_sender_done: bool) -> None:
-        """Check a repeat: if a policy became stricter, a person settles the call instead of sending it again."""
+        """Check a repeat. If policies became stricter, a person settles the call, and it isn't sent again."""
         call.judged = judged = await _judged(call, fresh=call.needs_fresh_policies)
         if judged is not None:
             await load_grant(call)
         if not call.needs_fresh_policies and _forbids(call, judged):
-            call.judged = judged = await _judged(call, fresh=True)  # never stop a call by outdated policies
+            call.judged = judged = await _judged(call, fresh=True)  # a call is never stopped by outdated policies
         if judged is None or not _forbids(call, judged):
             return
         if call.tool.is_pure:
@@ -52,7 +55,7 @@ class PolicyGuard(Guard):
         await ask_person(call, reason, is_sender_done=is_sender_done)
 
     def facts(self, call: LogicalCall) -> list[e.Event]:
-        """Return the verdict to record; each has its own number, even if an earlier commit was refused."""
+        """Return the event of the verdict. Each has its own number, even if an earlier commit was refused."""
         judged = call.judged
         if judged is None:
             return []
@@ -81,7 +84,7 @@ def _forbids(call: LogicalCall, judged: Judged | None) -> bool:
 
 
 def missing(call: LogicalCall, judged: Judged) -> list[str]:
-    """Return the queues whose approval of these exact bytes is required and not recorded."""
+    """Return the queues whose approval of these exact bytes is required but not on record."""
     given, grant = approved_questions(call), None if call.grant_problem else call.grant
     is_in_use = grant is not None and call.record.grants.get(call.attempt, ("", ""))[0] == grant.slot
     brought = grant if is_in_use else None
@@ -119,7 +122,7 @@ async def _judged(call: LogicalCall, *, fresh: bool) -> Judged | None:
 async def _deny(call: LogicalCall, judged: Judged) -> NoReturn:
     visit, call.judged = call.visit, judged
     visit.check_stop()
-    visit.afford(call.slot, call.attempt, A_CALL, is_reserved=True)  # recording it may have to wait for others' records
+    visit.afford(call.slot, call.attempt, A_CALL, is_reserved=True)  # its commit may have to wait for others
     policy = {"name": judged.policy, "version": judged.version}
     payload = {"message": judged.rule, "details": None, "arguments": call.arguments, "policy": policy}
     events = [call.failed(POLICY_DENIED, payload), *call.facts()]

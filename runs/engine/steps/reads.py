@@ -1,5 +1,8 @@
-"""Cached and repeated reads of pure tools. A recorded answer older than `max_age` is read again only while it is the
-last record of the visit: after that, something was made of it."""
+"""Cached and repeated reads of pure tools.
+
+A recorded answer older than `max_age` is read again only while it is the last record of the visit. After that, the run
+has continued from it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from runs.engine.visit import Visit
 
 
 def check_max_age(tool: Tool, max_age: timedelta | None) -> None:
-    """Raise MisusedContext for an invalid `max_age`, and for a tool that isn't pure."""
+    """Raise MisusedContext if `max_age` is invalid, or given for a tool that isn't pure."""
     if max_age is None:
         return
     if not isinstance(max_age, timedelta) or max_age < timedelta(0):
@@ -34,7 +37,7 @@ def check_max_age(tool: Tool, max_age: timedelta | None) -> None:
 
 
 def is_too_old(call: LogicalCall) -> bool:
-    """Return whether a recorded read is older than allowed, and nothing was made of it yet."""
+    """Return whether a recorded read is older than allowed, and the run has not continued from it."""
     past, result = call.past, call.past.result
     if call.spec.max_age is None or past.intent is not None or call.visit.tape.last != call.slot:
         return False
@@ -49,12 +52,12 @@ def _read_at(call: LogicalCall) -> datetime:
         return datetime.fromisoformat(result.read_at)
     payload = result.payload if result is not None and isinstance(result.payload, dict) else {}
     stated = payload.get("read_at")
-    # A read without a recorded time (its call had no max_age then) is too old for every max_age.
+    # A read without a recorded time was made without `max_age`. It counts as too old.
     return datetime.fromisoformat(stated) if isinstance(stated, str) else datetime.min.replace(tzinfo=UTC)
 
 
 class CacheGuard(Guard):
-    """Answers reads of tools with a cache by another call's recent result, and keeps their own."""
+    """Answers reads with recent results of other calls, and caches results, for tools that have a cache."""
 
     def is_in_force(self, visit: Visit, tool: Tool) -> bool:
         return tool.cache is not None
@@ -64,7 +67,7 @@ class CacheGuard(Guard):
         visit, tool = call.visit, call.tool
         if tool.cache is None or call.past.result is not None or call.may_be_gated or visit.meter.counts_reads:
             return None
-        call.park_on_timer()  # after an outage it resumes when the timer fires, whatever woke the run
+        call.park_on_timer()  # after an outage it resumes when the timer fires, even if something else woke the run
         kept = await visit.runtime.reads.find(key_of(call))
         if kept is None:
             return None
@@ -76,7 +79,8 @@ class CacheGuard(Guard):
         except BadAnswer as error:
             log.warning("run %s: what the cache has for %s is not taken: %s", visit.run_id, tool.name, error)
             return None
-        # Only now, with no wait before the commit: an early reservation would turn away calls near the cap.
+        # Reserved only now, with no wait before the commit: an earlier reservation would turn away other calls near the
+        # cap.
         visit.afford(call.slot, call.attempt, A_CALL, is_reserved=True)
         visit.check_stop()
         event = e.CachedReadTaken(
@@ -97,7 +101,7 @@ class CacheGuard(Guard):
         return answer.output
 
     def after_record(self, call: LogicalCall, result: Any) -> None:
-        """Cache a recorded read for as long as the tool allows."""
+        """Cache a recorded read. The tool says for how long."""
         tool = call.tool
         if tool.cache is None or call.began_at is None or call.past.intent is not None:
             return
@@ -111,7 +115,7 @@ READ_CACHE = CacheGuard()
 
 
 def read_event(call: LogicalCall, result: Any) -> e.Event:
-    """Return the event of a read, with its time if the call limits its age."""
+    """Return the event of a read. It has the time of the read if the call limits its age."""
     payload = {"arguments": call.arguments, "result": result}
     if call.spec.max_age is not None and call.began_at is not None:
         payload["read_at"] = call.began_at.isoformat()
@@ -123,7 +127,10 @@ def read_event(call: LogicalCall, result: Any) -> e.Event:
 
 
 def key_of(call: LogicalCall) -> bytes:
-    """Return the cache key: tool, arguments, and agent unless shared. Keyed, so that arguments can't be guessed."""
+    """Return the cache key: tool, arguments, and agent unless the cache is shared.
+
+    It is a keyed digest, so that arguments can't be guessed.
+    """
     scope = "" if call.tool.shared else call.visit.agent.name
     what = {"read": call.tool.name, "made_of": tool_digest(call.tool), "scope": scope, "arguments": call.arguments}
     return bytes.fromhex(call.visit.runtime.hasher(what))

@@ -1,4 +1,4 @@
-"""Retries of transport errors for tools and model requests: in place for seconds, then by a durable timer."""
+"""Retries of transport errors of tools and model requests: in place for seconds, then after a durable timer."""
 
 from __future__ import annotations
 
@@ -26,9 +26,12 @@ async def try_until_answered(
     began: float = 0.0,
     trouble: Exception | None = None,
 ) -> T:
-    """Try until a try returns or raises anything but a transient error. Each timer in `past` begins a new, shorter
-    round; the first is shorter too if `is_short`. After a round, `come_back_later` parks the run or does something
-    else. A caller that made the first try itself says when it `began` (monotonic) and what `trouble` it met."""
+    """Try until a try returns or raises anything but a transient error.
+
+    Each timer in `past` begins a new, shorter round; with `is_short` the first round is shorter too. At the end of a
+    round, `come_back_later` parks the run or raises something else. A caller that made the first try itself passes its
+    start (`began`, monotonic) and its error (`trouble`).
+    """
     policy, round_ = visit.runtime.retry, max(past.waits_of("timer"), int(is_short))
     tries = 0 if trouble is None else 1
     began = began or time.monotonic()
@@ -57,7 +60,7 @@ async def park_for_retry(
     title: str,
     call: dict[str, Any],
 ) -> NoReturn:
-    """Park on a durable timer after a lasting error. `call` identifies the call, if nothing on record does yet."""
+    """Park on a durable timer, because an error lasts. `call` identifies the call if nothing on record does yet."""
     n = past.waits_of("timer")
     seconds = visit.runtime.retry.timer(n, retry_after=_retry_after(trouble))
     detail = {"tool": tool, "title": title, "retry": n + 1, "error": describe_error(trouble)}
@@ -71,7 +74,10 @@ def _retry_after(trouble: Exception) -> float | None:
 
 
 def seconds_asked(headers: Mapping[str, str]) -> float | None:
-    """Return `Retry-After` in seconds (RFC 9110 §10.2.3), or None; a date is relative to the response's own `Date`."""
+    """Return `Retry-After` in seconds (RFC 9110 §10.2.3), or None.
+
+    A date is converted relative to the response's own `Date`.
+    """
     text = (headers.get("retry-after") or "").strip()
     if text.isascii() and text.isdigit():
         return float(text[:9])

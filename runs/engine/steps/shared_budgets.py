@@ -1,4 +1,4 @@
-"""Calls and requests that wait until a shared budget has room (durableagents/contrib/limits)."""
+"""Lets calls and requests wait until a shared budget has room (durableagents/contrib/limits)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from runs.engine.visit import Visit
 
 
 def park_if_waiting(visit: Visit, slot: str, attempt: int) -> None:
-    """Park a call that no shared budget has admitted yet."""
+    """Park a call that is still waiting for a shared budget."""
     if (n := visit.tape.slot(slot).at(attempt).open_wait("pool")) is not None:
         visit.meter.release((slot, attempt))
         visit.park(WaitSpec(visit.run_id, slot, attempt, "pool", n, visit.journal.now()))
@@ -21,8 +21,11 @@ def park_if_waiting(visit: Visit, slot: str, attempt: int) -> None:
 async def wait_for_room(
     visit: Visit, slot: str, attempt: int, error: SharedBudgetShort | SharedBudgetUnpriced, **identity: str
 ) -> NoReturn:
-    """Wait until the shared budget that refused an intent admits it, at most a week beyond its refill. `identity` (call
-    and hash) is recorded with the wait, if the slot's record doesn't name its call yet."""
+    """Wait until the shared budget that refused an intent has room for it. Always unwinds.
+
+    The wait ends a week after the budget's refill at the latest. `identity` (call and hash) is recorded with the wait
+    if the slot's record doesn't name its call yet.
+    """
     if isinstance(error, SharedBudgetUnpriced):
         problem = f"{error}: set a price, then retry"
         visit.stop(Broken("no_price", {"model": error.model, "problem": problem}))

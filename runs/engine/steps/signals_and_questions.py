@@ -1,4 +1,7 @@
-"""Waits that a node makes itself: signals, questions, messages. Each has a deadline and a result for when it passes."""
+"""Waits that a node makes itself: for signals, questions and messages.
+
+Each has a deadline, and a result to return if the deadline passes.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,17 @@ from runs.engine.tape import payload_of
 from runs.engine.tools import must_be_stable
 from runs.engine.visit import Visit
 
-RAISE: Any = object()  # no value on timeout: raises TimedOut
+RAISE: Any = object()  # there is no value for a timeout: raise TimedOut
 M = TypeVar("M", bound=BaseModel)
 
 
 async def await_signal(
     visit: Visit, slot: str, name: str, schema: type[BaseModel] | None, within: timedelta, or_else: Any
 ) -> Any:
-    """Return the next untaken signal of a name; what a call got is recorded, so a replay gets the same."""
+    """Return the payload of the next signal with this name that no call has received.
+
+    Which signal a call received is recorded, so a replay returns the same one.
+    """
     if not SIGNAL_NAME.fullmatch(name):
         raise ValueError(f"signal name {name!r} is not of the form {SIGNAL_NAME.pattern}")
     if visit.agent.signals is not None and name not in visit.agent.signals:
@@ -56,7 +62,7 @@ async def await_signal(
 async def ask(
     visit: Visit, slot: str, of: str, *, title: str, schema: type[M], prefilled: Any, within: timedelta, or_else: Any
 ) -> Any:
-    """Return a person's answer; ask again if the schema's own code rejects it."""
+    """Return a person's answer. Asks again if the schema rejects it or a hook withholds it."""
     must_fit(visit, f"the question {title!r}", schema)
     fields = {"title": printable(title), "of": of, "prefilled": printable(plain(prefilled))}
     requested_hash = visit.runtime.hasher({"ask": fields, "schema": schema.__name__})
@@ -84,7 +90,7 @@ async def ask(
 
 
 def must_fit(visit: Visit, whose: str, schema: type[BaseModel]) -> None:
-    """Stop for an operator if a schema declared by the call is unfit: waiting won't fix it, new code may."""
+    """Stop for an operator if a call's schema is invalid. Waiting won't fix it, but new code may."""
     try:
         must_be_stable(whose, schema)
     except DefinitionError as error:
@@ -92,7 +98,7 @@ def must_fit(visit: Visit, whose: str, schema: type[BaseModel]) -> None:
 
 
 def in_time(what: str, or_else: Any) -> Any:
-    """Return the value for a timeout. Raises TimedOut if there is none."""
+    """Return the value for a timeout; raises TimedOut if there is none."""
     if or_else is RAISE:
         raise TimedOut(what)
     return or_else
@@ -123,7 +129,7 @@ class Taken:
 
 
 async def await_message(visit: Visit, slot: str, names: Sequence[str], within: timedelta, or_else: Any) -> Any:
-    """Return the next message that is answered while this waits."""
+    """Return the next message that is answered during this wait."""
     for name in names:
         if name not in visit.agent.messages:
             known = ", ".join(visit.agent.messages) or "none"

@@ -12,7 +12,7 @@ from runs.engine.tape import Tape
 
 
 def reserved_by(tape: Tape) -> Iterator[tuple[Call, Usage]]:
-    """Yield the reservations of recorded calls without an outcome, as made at their start."""
+    """Yield the reservations of recorded calls that have no outcome, as they were made when the calls began."""
     for name, slot in tape.slots.items():
         for attempt, known in slot.attempts.items():
             is_open = not (known.result or known.accepted or known.is_settled)
@@ -30,7 +30,7 @@ def debit(
     usd_micro: int | None,
     is_estimate: bool = False,
 ) -> e.BudgetDebited:
-    """Return the debit of a request, once its usage is known or known to stay unknown."""
+    """Return the debit of a request whose usage is known, or will never be known."""
     return e.BudgetDebited(
         slot=route.slot,
         attempt=route.attempt,
@@ -46,7 +46,10 @@ def debit(
 
 
 def lost(route: e.ModelRouted) -> e.BudgetDebited:
-    """Return the debit of a lost answer: it may have been billed, so all that was reserved counts."""
+    """Return the debit of a request whose answer was lost.
+
+    It may have been billed, so everything that was reserved counts as used.
+    """
     return debit(
         route,
         model_calls=1,
@@ -58,7 +61,7 @@ def lost(route: e.ModelRouted) -> e.BudgetDebited:
 
 
 async def debit_lost(journal: Journal, tape: Tape) -> None:
-    """Debit the requests of an ending run whose answers nobody will receive."""
+    """Debit the requests of an ending run whose answers nobody will receive any more."""
     for route in tape.lost_requests():
         await journal.commit(Batch([lost(route)]))
 
@@ -66,7 +69,7 @@ async def debit_lost(journal: Journal, tape: Tape) -> None:
 def wait_for_raise(
     journal: Journal, slot: str, breaches: Sequence[Breach], wanted: Usage, queue: str
 ) -> tuple[e.BudgetExceeded, WaitSpec]:
-    """Return the event that a call at `slot` would break caps, and the wait for a raise."""
+    """Return the event by which a call at `slot` would exceed caps, and the wait for higher caps."""
     first = breaches[0]
     event = e.BudgetExceeded(
         resource=first.resource,
@@ -82,7 +85,10 @@ def wait_for_raise(
 
 
 def lacking(breaches: Sequence[Breach], wanted: Usage) -> dict[str, Any]:
-    """Return the detail for people: the first broken cap, all that the call `needs`, and `enough` for each cap."""
+    """Return the wait's detail for people.
+
+    It has the first broken cap, everything that the call `needs`, and for each broken cap a value that is `enough`.
+    """
     first = breaches[0]
     return {
         "title": "Needs more budget",

@@ -1,4 +1,7 @@
-"""Attributes of a run, and lines and progress, which aren't journaled but numbered, so that a replay adds none."""
+"""Attributes of a run, and the lines and progress that a node reports.
+
+Lines and progress aren't journaled, but numbered, so that a replay adds none twice.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +34,13 @@ async def set_attributes(visit: Visit, slot: str, given: Mapping[str, Any]) -> N
 
 
 LEVELS = ("debug", "info", "warning", "error")
-MAX_LINE_LENGTH = 1000  # characters of a line, and of a note
+MAX_LINE_LENGTH = 1000  # characters of a line or note
 _MAX_PROGRESS = 10**15
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressMessage:
-    """A log line with a level, or progress with `done`. `n` numbers the messages of one branch of a visit."""
+    """A log line with a `level`, or progress with `done`. `n` numbers the messages of one branch of a visit."""
 
     place: str
     n: int
@@ -53,7 +56,7 @@ class ProgressMessage:
 
 
 def tell_line(visit: Visit, message: str, level: str, fields: dict[str, Any]) -> str:
-    """Keep a line and return it as kept. Raises ValueError for an unknown level."""
+    """Add a line to the run's lines, and return it as stored. Raises ValueError for an unknown level."""
     if level not in LEVELS:
         raise ValueError(f"log level {level!r} is none of {', '.join(LEVELS)}")
     whole = f"{message}{''.join(f' {name}={value}' for name, value in fields.items())}"
@@ -63,7 +66,7 @@ def tell_line(visit: Visit, message: str, level: str, fields: dict[str, Any]) ->
 
 
 def tell_progress(visit: Visit, done: float, of: float | None, note: str) -> None:
-    """Keep the progress. Raises ValueError for an invalid number, or more than the whole."""
+    """Store the progress. Raises ValueError for an invalid number, or if `done` exceeds `of`."""
     for number in (done, *(() if of is None else (of,))):
         if isinstance(number, bool) or not isinstance(number, (int, float)) or not _is_amount(number):
             raise ValueError(f"progress({done!r}, {of!r}): give numbers from 0 on")
@@ -73,7 +76,7 @@ def tell_progress(visit: Visit, done: float, of: float | None, note: str) -> Non
 
 
 def warn_of(runtime: Runtime, journal: Journal, visit: str, problem: str) -> None:
-    """Log an engine warning, once, to a visit's lines and the worker's log."""
+    """Log a warning of the engine to a visit's lines (only once) and to the worker's log."""
     log.warning("run %s: %s", journal.run_id, problem)
     runtime.keep(
         journal.run_id, journal.lease, ProgressMessage(f"{visit}/code", 0, journal.now(), _cut(problem), "warning")
@@ -84,7 +87,7 @@ def _tell(visit: Visit, what: str, fields: dict[str, Any]) -> None:
     try:
         place, n = visit.places.next_told(what)
     except MisusedContext:
-        return  # a message from another task or thread has no replayable place; the worker's log has it
+        return  # a message from another task or thread has no place that a replay would repeat; the worker's log has it
     visit.runtime.keep(
         visit.journal.run_id, visit.journal.lease, ProgressMessage(place, n, visit.journal.now(), **fields)
     )

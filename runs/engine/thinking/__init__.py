@@ -1,1 +1,1 @@
-"""The loop of model and tools: requests, routing to models, and compaction of conversations."""
+"""The loop of model and tools: requests, the choice of models, and the compaction of conversations."""

@@ -1,5 +1,8 @@
-"""Recordable form of model responses. Malformed names, ids and texts are repaired, and unreadable arguments become
-text that each loop refuses by name, so that the model corrects them."""
+"""Converts model responses to a recordable form.
+
+Malformed names, ids and texts are repaired. Unreadable arguments become text, which each loop refuses by the tool's
+name, so that the model corrects them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from runs.engine.assistants import Assistant
 from runs.engine.canonical import canonical
 from runs.engine.tools import FINAL
 
-# Client errors proving that no connection was opened: by package, each with its subclasses.
+# Client errors that prove that no connection was opened: by package, each including its subclasses.
 _NOT_CONNECTED: Mapping[str, frozenset[str]] = {
     "builtins": frozenset({"ConnectionRefusedError"}),
     "socket": frozenset({"gaierror", "herror"}),
@@ -28,7 +31,7 @@ _NOT_CONNECTED: Mapping[str, frozenset[str]] = {
     "requests": frozenset({"ConnectTimeout"}),
     "botocore": frozenset({"EndpointConnectionError", "ConnectTimeoutError"}),
 }
-# Errors of the same libraries that indicate an outage, before or after something was sent.
+# Errors of the same libraries that indicate an outage, whether or not something was sent.
 _OUTAGE: Mapping[str, frozenset[str]] = {
     "builtins": frozenset({"ConnectionError"}),
     **dict.fromkeys(("httpx", "httpx2"), frozenset({"TransportError"})),
@@ -41,7 +44,7 @@ _OUTAGE: Mapping[str, frozenset[str]] = {
 
 
 def is_not_connected(error: BaseException) -> bool:
-    """Return whether an error, or one that it was raised from, proves that no connection was opened."""
+    """Return whether an error, or one of its causes, proves that no connection was opened."""
     return any(_is_one_of(cause, _NOT_CONNECTED) for cause in _causes(error))
 
 
@@ -81,7 +84,7 @@ def recordable(response: Any, tools: Collection[str], taken: Collection[str]) ->
 
 
 def names_of_tools(assistant: Assistant) -> list[str]:
-    """Return the names that a request of this assistant lets the model call."""
+    """Return the names that a request of this assistant allows the model to call."""
     if assistant.request is None:
         return [*(tool.name for tool in assistant.tools), FINAL]
     parameters = assistant.request.parameters
@@ -102,7 +105,10 @@ def _part(part: Any, tools: Collection[str], ids: set[str]) -> Any:
 
 
 def _name(name: Any, tools: Collection[str]) -> str:
-    """Return a name that every provider accepts. An invented one never matches a tool: the call is refused."""
+    """Return a name that every provider accepts.
+
+    A name made up here never matches a tool, so that the call is refused.
+    """
     if isinstance(name, str) and (name in tools or _NAME.fullmatch(name)):
         return name
     made = _ODD.sub("_", str(name or ""))[:MAX_NAME].strip("_") or UNNAMED
@@ -121,7 +127,10 @@ def _free_id(id_: Any, ids: Collection[str]) -> str:
 
 
 def _arguments(args: Any) -> str | dict[str, Any] | None:
-    """Return arguments as canonical data, else as text; what can't be recorded becomes text that no loop accepts."""
+    """Return a call's arguments as canonical data if possible, else as text.
+
+    Arguments that can't be recorded become text that no loop accepts.
+    """
     if args is None or args == "":
         return None
     if isinstance(args, dict):
@@ -129,7 +138,7 @@ def _arguments(args: Any) -> str | dict[str, Any] | None:
             canonical(args)
             return args
     text = args if isinstance(args, str) else json.dumps(args, ensure_ascii=False)
-    try:  # two adjacent halves of a surrogate pair are one character
+    try:  # join the two halves of a surrogate pair into one character
         whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
     except UnicodeDecodeError:
         return text.encode("utf-8", "backslashreplace").decode()
@@ -147,7 +156,7 @@ def _is_json(text: str, **how: bool) -> bool:
 
 
 def _well_formed(value: Any) -> Any:
-    """Replace lone surrogates by U+FFFD, as a decoder does."""
+    """Replace lone surrogates by U+FFFD, as decoders do."""
     match value:
         case str():
             return (

@@ -1,5 +1,8 @@
-"""Conversations and their compaction: near the window's limit, a model request replaces the older turns. It takes a
-turn's place, so it is replayed like any other; the originals remain in the journal."""
+"""Conversations and their compaction: near the window's limit, a model's summary replaces the older turns.
+
+The request for the summary takes a turn's place, so it is replayed like any other; the original turns remain in the
+journal.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,9 @@ if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse
     from pydantic_ai.models.function import AgentInfo
 
-# Share of the window at which a conversation is compacted. Of the room left by prompt, tools and answer: shares of the
-# newest turns, which are kept, and of the summary. The rest is for coming turns.
+# FULL is the share of the window at which a conversation is compacted. KEPT and SHORT are shares of the room that
+# prompt, tools and answer leave: for the newest turns, which are kept, and for the summary. The rest is for coming
+# turns.
 FULL, KEPT, SHORT = 0.75, 0.4, 0.25
 MAX_KEY = "most"
 _INSTRUCTIONS = (
@@ -45,25 +49,25 @@ class Summary(BaseModel):
 
 
 class Conversation:
-    """One `think`: its record, as shown to the model. Its turns are numbered below `path`."""
+    """The conversation of one `think`, as shown to the model. Its turns are numbered below `path`."""
 
     def __init__(self, visit: Visit, path: str, assistant: Assistant, prompt: Prompt, earlier: str = "") -> None:
         self._visit, self._path, self._assistant, self._prompt = visit, path, assistant, prompt
         self._recorded = as_data(prompt)
-        self._earlier = earlier  # an earlier conversation of others, as data
+        self._earlier = earlier  # an earlier conversation between others, as data
         self._turn = 0
         self._short = ""  # the summary of compacted turns
         self._shown = ScreenedConversation()
         self._notes = Notes(visit)
         self._first: list[Any] = []  # parts of the first message, kept because replacements are put into them
-        self._turns: list[ModelMessage] = []  # the other messages: each answer, and the reply to it
+        self._turns: list[ModelMessage] = []  # the other messages: the model's answers and the replies to them
 
     @property
     def path_of_turn(self) -> str:
         return f"{self._path}/{self._turn - 1}"
 
     def question(self) -> Question:
-        """Return the next turn's request."""
+        """Return the request for the next turn."""
         visit, assistant, turn = self._visit, self._assistant, self._take()
         task: dict[str, Any] = {
             "assistant": assistant.name,
@@ -72,7 +76,7 @@ class Conversation:
             "tools": [t.name for t in assistant.tools],
             "turn": turn,
         }
-        if self._earlier:  # the text itself is on record where the run was handed off
+        if self._earlier:  # only its digest: the text is on record where the run was handed off
             task["earlier"] = visit.runtime.hasher(self._earlier)
         names = [name for name in ("instructions", "prompt", "assistant", "earlier") if name in task]
         added: dict[str, Any] | None = {name: task[name] for name in names} if turn == 0 else None
@@ -104,7 +108,7 @@ class Conversation:
         self._turns.append(response)
 
     def say(self, parts: Sequence[Any], restored: Sequence[bool] = ()) -> None:
-        """Add the reply to the model; `restored` says which parts were in the journal already."""
+        """Add the reply to the model. `restored` tells for each part whether the journal already had it."""
         from pydantic_ai.messages import ModelRequest
 
         self._shown.restored |= {id(part) for part, was in zip(parts, restored, strict=False) if was}
@@ -121,7 +125,10 @@ class Conversation:
                 yield Said(who=who[:200], text=text)
 
     async def keep_short(self) -> None:
-        """Compact older turns if recorded or if the window is nearly full. Raises ModelFailure if still too long."""
+        """Compact older turns if the record says so, or if the window is nearly full.
+
+        Raises ModelFailure if the conversation is still too long.
+        """
         slot = self._visit.places.at(f"{self._path}/{self._turn}/0")
         intent = self._visit.tape.slot(slot).now.intent
         if intent is not None:
@@ -194,7 +201,10 @@ class Conversation:
         del self._first[self._told :]
 
     def _too_old(self, kept: int) -> int:
-        """Return how many of the oldest messages to compact: all but the newest whole turns of `kept` characters."""
+        """Return how many of the oldest messages to compact.
+
+        The newest turns that fit in `kept` characters remain whole.
+        """
         count = len(self._turns)
         while count >= 2:
             kept -= characters_of(self._turns[count - 1]) + characters_of(self._turns[count - 2])
@@ -223,7 +233,7 @@ class Conversation:
 
     @property
     def _told(self) -> int:
-        """Number of parts that begin the first message: the prompt, and the earlier conversation."""
+        """The number of parts before any summary: the prompt and, if given, the earlier conversation."""
         return 2 if self._earlier else 1
 
     def _opening(self) -> list[Any]:
@@ -245,7 +255,7 @@ class Conversation:
 
 
 def _summariser(assistant: Assistant) -> Assistant:
-    """Return the assistant that compacts this one's conversations: its own models, without tools."""
+    """Return the assistant that compacts this one's conversations. It uses the same models, without tools."""
     known = _SUMMARISERS.get(id(assistant))
     if known is None or known[0] is not assistant:
         made = Assistant(
@@ -266,7 +276,7 @@ _LINE, _LINES = 240, 60
 
 
 def _shorten(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """Summarize without a real model: the beginnings of the newest paragraphs."""
+    """Make a summary without a real model: the beginnings of the newest paragraphs."""
     from pydantic_ai.messages import ModelResponse, ToolCallPart
 
     text = str(messages[0].parts[0].content)  # type: ignore[union-attr]
@@ -275,7 +285,7 @@ def _shorten(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
 
 
 def _read(response: ModelResponse, most: int) -> str | None:
-    """Return the summary's text, shortened to its two ends; None if there is none."""
+    """Return the summary's text; None if there is none. A text longer than `most` is cut to its two ends."""
     from pydantic_ai.messages import TextPart, ToolCallPart
 
     text = "".join(part.content for part in response.parts if isinstance(part, TextPart)).strip()
@@ -301,7 +311,7 @@ def _spoken(message: ModelMessage) -> list[tuple[str, str]]:
 
 
 def _plain(message: ModelMessage) -> Any:
-    """Return a message as data, without the time at which this process made it."""
+    """Return a message as data, without the time at which this process created it."""
     return [
         (
             part.part_kind,

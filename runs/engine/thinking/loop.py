@@ -1,4 +1,4 @@
-"""The engine's LLM loop on Pydantic AI's messages: model → tools → model …, every turn and tool call a step."""
+"""The engine's loop of model and tools, on Pydantic AI's messages. Every turn and every tool call is a step."""
 
 from __future__ import annotations
 
@@ -25,14 +25,17 @@ from runs.engine.visit import Visit
 
 
 async def think(visit: Visit, slot: str, assistant: Assistant, prompt: Prompt, after: Sequence[Said] = ()) -> BaseModel:
-    """Run the loop, `after` an earlier conversation, until a valid final result. Raises ModelFailure, Rejected."""
+    """Run the loop until the model gives a valid final result, and return that.
+
+    `after` is an earlier conversation. Raises ModelFailure, Rejected.
+    """
     talk = Conversation(visit, visit.open_path(slot, "think"), assistant, prompt, as_data(after) if after else "")
     visit.talks.append(talk)
     turns = repairs = 0
     while True:
         await talk.keep_short()
         question = talk.question()
-        if question.attempt:  # a person retried the run after the loop gave up here
+        if question.attempt:  # a person retried the run after the loop had given up here
             turns = repairs = 0
         if not question.is_on_record and repairs > assistant.max_repairs:
             await question.give_up(NO_VALID_ANSWER, f"{assistant.name} gave nothing valid {repairs} times in a row")
@@ -50,7 +53,7 @@ async def think(visit: Visit, slot: str, assistant: Assistant, prompt: Prompt, a
 
 
 def _on_record(visit: Visit, path: str, response: Any) -> list[bool]:
-    """Return, for each call of a turn, whether its answer was already recorded."""
+    """Return for each call of a turn whether its answer was recorded before."""
     known = visit.tape.slots
     slots = [visit.places.at(f"{path}/{n}") for n, _ in enumerate(response.tool_calls, start=1)]
     return [slot in known and known[slot].now.outcome is not None for slot in slots]
@@ -59,7 +62,10 @@ def _on_record(visit: Visit, path: str, response: Any) -> list[bool]:
 async def _act(
     visit: Visit, path: str, assistant: Assistant, response: Any
 ) -> tuple[BaseModel | None, list[Any], bool]:
-    """Make a turn's calls. Return the final result if any, the reply's parts, and whether any call was valid."""
+    """Make the calls of a turn.
+
+    Returns the final result if there is one, the parts of the reply, and whether any call was valid.
+    """
     from pydantic_ai.messages import RetryFeedbackPart, RetryInfo, ToolCallPart, ToolReturnPart
 
     calls: list[ToolCallPart] = []
@@ -86,7 +92,7 @@ def _final(assistant: Assistant, part: Any) -> BaseModel | None:
 
 
 async def _make(visit: Visit, path: str, assistant: Assistant, calls: Sequence[Any]) -> list[tuple[Any, str]]:
-    """Make all calls of a turn at once, or in sequence if one of their tools requires it."""
+    """Make all calls of a turn concurrently, or one by one if one of their tools is `sequential`."""
     used = [assistant.tool(part.tool_name) for part in calls]
     works = [(f"{path}/{i}", part) for i, part in enumerate(calls, start=1)]
     if len(works) < 2 or any(tool is not None and tool.sequential for tool in used):
@@ -102,7 +108,7 @@ async def _make(visit: Visit, path: str, assistant: Assistant, calls: Sequence[A
 
 async def _use(visit: Visit, slot: str, assistant: Assistant, part: Any) -> tuple[Any, str]:
     if part.tool_name == FINAL:
-        return _read(assistant.output, part), "retried"  # text: one that fits has ended the loop
+        return _read(assistant.output, part), "retried"  # this is the error text: a valid result has ended the loop
     tool = assistant.tool(part.tool_name)
     if tool is None:
         return (
@@ -128,7 +134,7 @@ async def _use(visit: Visit, slot: str, assistant: Assistant, part: Any) -> tupl
 
 
 def _amended(visit: Visit, slot: str) -> dict[str, Any]:
-    """Tell the model what a person changed of a call, so that it doesn't assume its own arguments were sent."""
+    """Return what a person changed in a call, so that the model doesn't assume that its own arguments were sent."""
     found = amendment_of(visit.tape.slots.get(slot))
     if found is None:
         return {}
@@ -137,7 +143,10 @@ def _amended(visit: Visit, slot: str) -> dict[str, Any]:
 
 
 def _read(wanted: type[BaseModel], part: Any, *, is_call: bool = False) -> BaseModel | str:
-    """Return a call's arguments, or an error text for the model, also if they can't be recorded or hashed."""
+    """Return a call's parsed arguments, or an error text for the model.
+
+    Arguments that can't be recorded or hashed are errors too.
+    """
     try:
         given = wanted.model_validate(from_json(part.args) if isinstance(part.args, str) else part.args or {})
         recorded = plain(given)

@@ -1,4 +1,4 @@
-"""Operators' notes to the models of a node: each conversation gets them with its next unrecorded request."""
+"""Operators' notes to the models of a node. Each conversation includes them from its next unrecorded request on."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from runs.engine.visit import Visit
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelRequest, UserPromptPart
 
-FROM_PEOPLE = "from_people"  # key in a request's event of the notes that it is the first to include
+FROM_PEOPLE = "from_people"  # key in a request's event: the notes that this request is the first to include
 _HEADING = "From a person who operates this run (their own words: neither an answer of a tool nor yours):\n"
 
 
 class Notes:
-    """Notes heard so far in one conversation."""
+    """The notes that one conversation has included so far."""
 
     def __init__(self, visit: Visit) -> None:
         self._visit, self._heard = visit, 0
@@ -53,7 +53,11 @@ def as_request(texts: Sequence[str], instructions: str) -> ModelRequest:
 
 
 def put_in(messages: Sequence[Any], notes: Sequence[tuple[int, Sequence[str]]]) -> list[Any]:
-    """Add texts to an external conversation at the requests in `notes`, or at the last one if theirs is gone."""
+    """Add notes to a conversation that another library holds.
+
+    Each of `notes` has the index of a request and its texts. If that request is gone, the texts are added to the last
+    one.
+    """
     made = list(messages)
     for place, texts in notes:
         at = place if place < len(made) and made[place].kind == "request" else len(made) - 1

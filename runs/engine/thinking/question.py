@@ -1,5 +1,7 @@
-"""One model request: replayed if recorded, otherwise made, with its intent before and its answer after. The run's
-models are recorded first, so later settings don't affect it; unavailable ones are skipped."""
+"""One model request. If it is recorded, it is replayed; otherwise its intent is recorded before it is made.
+
+The run's models are recorded first, so that later settings don't affect the run. Unavailable models are skipped.
+"""
 
 from __future__ import annotations
 
@@ -43,19 +45,23 @@ from runs.engine.thinking.sizes import tokens_of, tokens_of_tools
 from runs.engine.visit import Visit, path_of
 
 T = TypeVar("T")
-# Tokens reserved for an answer without a length limit.
+# tokens reserved for an answer if the assistant has no length limit
 USUAL_ANSWER = 4096
 PRICE_REST_SECONDS = 0.5
-# Seconds to wait for a permit if another model may be asked.
+# Seconds to wait for a permit if another model can be used instead.
 PATIENCE_WITH_OTHERS = 1.0
 
 
 class _NextModel(Exception):
-    """This model is unavailable, and there is another."""
+    """This model is unavailable, and there is another one."""
 
 
 class Question:
-    """The request at `slot`. `added` is what no other event holds; `extra_events` returns events for its commit."""
+    """The request at `slot`.
+
+    `added` is the part of the request that no other event has. `extra_events` returns further events to commit with the
+    answer.
+    """
 
     def __init__(
         self,
@@ -82,8 +88,8 @@ class Question:
         self.sent: e.ModelRouted | None = None  # the request in progress, with its reservation
         self.route: Route | None = None
         self.hold = Hold(visit, slot)
-        self.cleared_at = 0.0  # when it was last known not to be halted
-        self.models: list[str] = []  # those that may still be asked, the current one first
+        self.cleared_at = 0.0  # monotonic time when it was last known not to be halted
+        self.models: list[str] = []  # the models that may still be used, the current one first
 
     @property
     def is_on_record(self) -> bool:
@@ -118,7 +124,7 @@ class Question:
             return await self._record(given)
 
     def _recalled(self, event: e.ModelResponded) -> Any:
-        """Return the recorded answer; stop for an operator if it no longer fits."""
+        """Return the recorded answer. Stops for an operator if it can't be parsed any more."""
         try:
             return responses().validate_python(payload_of(event)["response"])
         except (ValidationError, KeyError) as error:
@@ -126,7 +132,10 @@ class Question:
             self.visit.stop(Broken("recorded_answer", {"slot": self.slot, "problem": problem}))
 
     async def give_up(self, code: str, problem: str) -> NoReturn:
-        """Record a failure instead of an answer; nothing is sent. A retry of the run asks the model again."""
+        """Record a failure instead of an answer, and raise it. Nothing is sent.
+
+        If a person retries the run, the model is asked again.
+        """
         await self._fail(code, problem)
         raise ModelFailure(code, problem)
 
@@ -165,7 +174,10 @@ class Question:
     # --- choice of the model ------------------------------------------------------------------------------------------
 
     async def _choose(self) -> None:
-        """Set the models by the last recorded choice or the installation's; recently unavailable ones come last."""
+        """Set the models by the last recorded choice. If there is none, record the installation's models.
+
+        Models that were recently unavailable come last.
+        """
         visit, name = self.visit, self.assistant.name
         async with visit.choosing:
             while True:
@@ -175,12 +187,12 @@ class Question:
                     break
                 models = list(visit.runtime.models(self.assistant))
                 chosen = e.ModelsChosen(slot=CHOICE, n=len(choices), assistant=name, models=models, by=BY_SETTING)
-                await visit.commit(Batch([chosen]))  # not done if a person's choice came first: then that counts
+                await visit.commit(Batch([chosen]))  # refused if a person's choice came first, which then counts
         resting = visit.runtime.resting
         self.models = sorted(ours[-1].models, key=lambda model: resting.get(model, 0.0) > time.monotonic())
 
     async def _routed(self) -> Route:
-        """Return the route and its price; under a dollar cap, wait for a price that was just added."""
+        """Return the current model with its price. If a dollar cap needs a price, wait briefly for one to be added."""
         visit, until = self.visit, time.monotonic() + self.visit.runtime.price_patience
         while True:
             route = visit.runtime.route(self.models[0])
@@ -190,7 +202,7 @@ class Question:
             await visit.rest(PRICE_REST_SECONDS)
 
     async def _pass_on(self, trouble: Exception) -> NoReturn:
-        """Use the next model after a lasting error, or park on a timer."""
+        """Use the next model, or park on a timer if there is none. Called when an error lasts."""
         await self._nobody_served()
         self._rest_model()
         if len(self.models) > 1:
@@ -207,7 +219,7 @@ class Question:
         )
 
     async def _enter(self) -> None:
-        """Get a permit for the next try. If that takes long, use the next model or park on a timer."""
+        """Get a permit for the next try. If that takes too long, use the next model or park on a timer."""
         patience = self.visit.runtime.limit_patience if len(self.models) == 1 else PATIENCE_WITH_OTHERS
         refused = await self.hold.take(
             keys_of_model(self.models[0]),
@@ -242,7 +254,7 @@ class Question:
     # --- the intent ---------------------------------------------------------------------------------------------------
 
     async def _intend(self) -> e.ModelRouted:
-        """Record that the request is sent, to which model, and the reservation for the answer."""
+        """Record before sending which model gets the request and how much is reserved for it."""
         visit, past, assistant = self.visit, self.past, self.assistant
         route = await self._routed()
         tokens_in = tokens_of(self.messages) + tokens_of_tools(assistant)
@@ -287,14 +299,14 @@ class Question:
         return event
 
     async def _lose(self, sent: e.ModelRouted) -> None:
-        """Debit the reservation of a request whose answer was lost, as it may have been billed."""
+        """Debit everything reserved for a request whose answer was lost, because it may have been billed."""
         await self.visit.commit(Batch([lost(sent)]))
         self.sent = self.past.route = None
 
     # --- the request --------------------------------------------------------------------------------------------------
 
     async def _try(self, number: int) -> ModelTurn:
-        """Send one request; a provider's outage is retried and never fails the run."""
+        """Send the request once. An outage of the provider is retried, and never fails the run."""
         visit = self.visit
         await self._enter()
         if self.sent is None:
@@ -325,7 +337,10 @@ class Question:
             visit.stop(Crashed("model_error", f"{self.assistant.name}: {describe_error(bug)}", traceback_of(bug)))
 
     async def _in_time(self, *, is_first: bool) -> ModelTurn:
-        """Send it in time. Only the first try is streamed, so that a failing stream doesn't affect the run."""
+        """Send the request with the assistant's timeout.
+
+        Only the first try is streamed, so that a failing stream doesn't affect the run.
+        """
         limit, name, visit = self.assistant.timeout, self.assistant.name, self.visit
         overhear = visit.runtime.overhear(visit.run_id, visit.journal.lease, self.slot, self.attempt)
         try:
@@ -373,7 +388,7 @@ class Question:
 
 
 async def ask_once(visit: Visit, slot: str, assistant: Assistant, prompt: Prompt) -> str:
-    """Make one request without tools; return the text of the answer. Raises ModelFailure."""
+    """Make one request without tools and return the text of the answer. Raises ModelFailure."""
     from pydantic_ai.messages import ModelRequest, TextPart, UserPromptPart
 
     task: dict[str, Any] = {
@@ -398,7 +413,7 @@ def _for_text(assistant: Assistant) -> Request:
 
 
 async def _unless_cancelled(visit: Visit, asking: Coroutine[Any, Any, T]) -> T:
-    """Await something without effect; a cancel of the run doesn't wait for it."""
+    """Await something without effect, unless the run is cancelled."""
     answer = asyncio.ensure_future(asking)
     cancelled = asyncio.ensure_future(visit.control.cancelled.wait())
     try:

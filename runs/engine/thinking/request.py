@@ -1,4 +1,4 @@
-"""One model request through Pydantic AI: to a configured provider, or the assistant's own scripted function."""
+"""One model request through Pydantic AI: to a configured provider, or to the assistant's own scripted function."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model, ModelRequestParameters
 
 Hear = Callable[[str], None]
-# Pydantic AI's finish reason for a stream that ended without one, as some providers never send any.
+# Pydantic AI reports this finish reason also if a stream ended without one. Some providers never send one.
 _ASSUMED = "stop"
 
 
@@ -48,9 +48,11 @@ def can_stream(model: Model) -> bool:
 
 
 async def streamed(model: Model, messages: list[Any], hear: Hear | None, **how: Any) -> ModelResponse:
-    """Ask `model`, and pass `hear` the answer's text as it comes. Raises what the model's client raises,
-    NotImplementedError for a model that doesn't stream, and TransportError if the stream ended before the answer
-    did: half an answer is none."""
+    """Request an answer as a stream, and pass its text to `hear` as it arrives.
+
+    Raises what the model's client raises, NotImplementedError for a model that doesn't stream, and TransportError if
+    the stream ended before the answer was complete.
+    """
     from pydantic_ai.direct import model_request_stream
 
     async with model_request_stream(model, messages, **how) as stream:
@@ -70,7 +72,7 @@ def _is_whole(response: ModelResponse) -> bool:
 
 
 def _event_text(event: Any) -> str:
-    """Return the text of an event, or a tool's name and arguments. The model's thinking is not shown."""
+    """Return an event's text, or a tool's name and arguments. The model's thinking is left out."""
     match event.event_kind:
         case "part_start" if event.part.part_kind == "text":
             return str(event.part.content)
@@ -88,19 +90,22 @@ def _arguments(args: Any) -> str:
 
 
 _PASSING = frozenset({408, 409, 425, 429})
-# Only this provider or model refuses: no key, no credit, no permission, no such model, blocked in the region.
+# With these codes only this provider or model refuses: no key, no credit, no permission, no such model, blocked in the
+# region.
 _ELSEWHERE = frozenset({401, 402, 403, 404, 410, 451})
-# A provider's client keeps connections, which belong to one event loop.
+# Models are cached per event loop, because a provider's client keeps connections that belong to one loop.
 _MODELS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Model]] = WeakKeyDictionary()
 
 
 async def request_model(
     assistant: Assistant, messages: list[Any], model: str = SCRIPTED, hear: Hear | None = None
 ) -> ModelTurn:
-    """Ask `model` once; one that begins with `scripted:` is the assistant's own function. `hear` gets the answer's text
-    as it comes, if the provider streams; one that refuses to stream is asked without, so that subscribers change
-    nothing. Raises NotServed (retry; costs nothing), TransportError (retry; may have been billed) or ModelRefused
-    (don't retry)."""
+    """Make one request to `model`. `scripted:…` is the assistant's own function.
+
+    `hear` gets the answer's text as it arrives, if the provider streams. If the provider refuses to stream, the request
+    is made without streaming, so that subscribers don't change the result. Raises NotServed (retry; costs nothing),
+    TransportError (retry; may have been billed) or ModelRefused (don't retry).
+    """
     own = assistant.own_model(model)
     chosen = _lenient(own or (_scripted(assistant) if model.startswith(SCRIPTED) else _real_model(model)))
     how = {"model_settings": _settings(assistant), "model_request_parameters": _parameters(assistant)}
@@ -135,7 +140,11 @@ async def _response(model: Model, messages: list[Any], hear: Hear | None, how: d
 
 
 def _trouble(error: Exception, model: Model) -> Exception:
-    """Classify an error: status 200 without an answer is an outage; scripted errors are the author's."""
+    """Classify an error.
+
+    A response with status 200 but without an answer is an outage. An error in a scripted model is the author's, and
+    returned unchanged.
+    """
     from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, UnexpectedModelBehavior, UserError
 
     match error:
@@ -165,7 +174,10 @@ def _refusal(error: Any) -> Exception:
 
 
 def _lenient(model: Model) -> Model:
-    """Accept calls without name, id or arguments from OpenAI-like providers; the loop reports them to the model."""
+    """Return a model that accepts an OpenAI-like provider's calls without name, id or arguments.
+
+    The loop then reports such calls to the model.
+    """
     if not hasattr(model, "_validate_completion"):
         return model
     made = copy.copy(model)
@@ -191,13 +203,16 @@ def _real_model(name: str) -> Model:
     if name not in known:
         try:
             known[name] = real_model(name)
-        except (UserError, ImportError, ValueError) as error:  # no such provider here, or its key is missing
+        except (UserError, ImportError, ValueError) as error:  # the provider is unknown here, or its key is missing
             raise ModelRefused(UNAVAILABLE, str(error)) from error
     return known[name]
 
 
 def real_model(name: str) -> Model:
-    """Return a provider's model without client retries, which are the engine's. Raises UserError or ImportError."""
+    """Return a provider's model whose client doesn't retry, because the engine does.
+
+    Raises UserError or ImportError.
+    """
     from pydantic_ai.models import infer_model
 
     model = infer_model(name)
@@ -208,7 +223,7 @@ def real_model(name: str) -> Model:
 
 
 def _retry_after(error: BaseException) -> float | None:
-    """Return `Retry-After` from the response of the provider's own client error, the cause of ours."""
+    """Return `Retry-After` from the response that caused the provider's client error."""
     headers = getattr(getattr(error.__cause__, "response", None), "headers", None)
     return None if headers is None else seconds_asked(headers)
 

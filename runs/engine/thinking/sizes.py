@@ -1,4 +1,4 @@
-"""Size estimates of conversations, and truncation of large tool answers."""
+"""Estimates of the size of conversations, and the truncation of large tool answers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 from runs.engine.assistants import Assistant
 from runs.engine.content import files
 
-# Low, so that reservations are rather too large.
+# This is a low value, so that reservations are too large rather than too small.
 CHARACTERS_A_TOKEN = 3
-# Longer tool answers are shown to a model as beginning and end.
+# Of tool answers longer than this, a model sees only the beginning and the end.
 MAX_OBSERVATION = 60_000
 _TOOLS: dict[int, tuple[Assistant, int]] = {}
 
@@ -30,7 +30,7 @@ def characters_of(message: Any) -> int:
 
 
 def tokens_of_tools(assistant: Assistant) -> int:
-    """Estimate the tokens of the schemas of an assistant's tools and answer, part of each request."""
+    """Estimate the tokens of an assistant's tool and answer schemas, which are part of each request."""
     if assistant.request is not None:
         return assistant.request.tokens
     known = _TOOLS.get(id(assistant))
@@ -43,7 +43,10 @@ def tokens_of_tools(assistant: Assistant) -> int:
 
 
 def fit_answer(answer: Any, window: int | None) -> Any:
-    """Return a tool's answer for a model; beyond a quarter of `window` (tokens) only its ends and SHA-256."""
+    """Return a tool's answer as a model sees it.
+
+    If it needs more than a quarter of `window` (in tokens), only its two ends and its SHA-256 are returned.
+    """
     text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, sort_keys=True)
     most = MAX_OBSERVATION if window is None else min(MAX_OBSERVATION, window * CHARACTERS_A_TOKEN // 4)
     if len(text) <= most:

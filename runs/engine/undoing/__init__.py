@@ -1,1 +1,1 @@
-"""Undoing a run's effects before it ends: the plan, the visit that executes it, and the end."""
+"""Undoing a run's effects before it ends: the plan, the visit that executes it, and the end after it."""

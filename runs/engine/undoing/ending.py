@@ -1,4 +1,4 @@
-"""Starts the undoing of a run's effects, and ends the run afterwards."""
+"""Starts the undoing of a run's effects, and ends the run after it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def questions(run: Ending, doubtful: Iterable[Slot]) -> list[WaitSpec]:
 
 
 async def open_questions(run: Ending, tape: Tape) -> list[WaitSpec]:
-    """Settle unknown outcomes of calls that can be undone, and return the waits for people and callbacks."""
+    """Settle unknown outcomes of calls that can be undone. Return the waits for people and callbacks that remain."""
     settled = await questions(run, [slot for _, slot in in_doubt(tape)])
     return [*settled, *(_awaited(run.journal, name, tape) for name, _ in unsettled(tape))]
 
@@ -37,20 +37,20 @@ def _awaited(journal: Journal, name: str, tape: Tape) -> WaitSpec:
 
 
 def plan_for(agent: Agent, effects: Effects, end: Plan, ends_with: Any) -> Plan | None:
-    """Return the plan of a run that is about to end; None if nothing can be undone."""
+    """Return the plan for a run that is about to end; None if nothing can be undone."""
     if not is_reversible(effects.events) and not effects.reversible:
         return None
     found = effects_of(agent, effects.events, effects.reversible)
     if all(each.what == "stays" for each in found):
         return None
-    # A running child without an effect so far may still have one before it is cancelled: its end is awaited too.
+    # A running child that has no effect yet may still have one before it is cancelled, so the plan awaits its end too.
     found = effects_of(agent, effects.events, effects.reversible | effects.at_work)
     effects_ = [each.as_json() for each in found]
     return end.model_copy(update={"ends_with": printable(ends_with), "effects": effects_})
 
 
 async def begin(journal: Journal, at: Snapshot, plan: Plan, buffered: list[e.Event]) -> Snapshot:
-    """Record the plan and enter the undo visit (`at`), in one commit; budget caps are lifted for it."""
+    """Record the plan and enter the undo visit (`at`) in one commit. It also removes the budget's caps."""
     cut = replace(at, state=plan.model_dump(mode="json"))
     begun = e.UndoBegun(
         reason=plan.reason, code=plan.code, effects=len(plan.effects), payload=plan.model_dump(mode="json")
@@ -62,7 +62,7 @@ async def begin(journal: Journal, at: Snapshot, plan: Plan, buffered: list[e.Eve
 
 
 def asked_of(tail: Sequence[e.Event]) -> e.UndoAsked | None:
-    """Return the request to undo effects before an end from outside, unless the run was retried since."""
+    """Return the request to undo effects, if the run was ended from outside and not retried since; else None."""
     request = next((x for x in reversed(tail) if isinstance(x, (e.UndoAsked, e.RunRetried))), None)
     return request if isinstance(request, e.UndoAsked) else None
 
@@ -84,12 +84,18 @@ def said_by(wish: e.CancelRequested | None) -> dict[str, Any] | None:
 
 
 def wish_in(events: Sequence[e.Event]) -> e.CancelRequested | None:
-    """Return the last cancel request. Pass the effects' events: a tail may begin after the request."""
+    """Return the last cancel request; None if there is none.
+
+    The events must include all about effects: a tail may begin after the request.
+    """
     return next((x for x in reversed(events) if isinstance(x, e.CancelRequested)), None)
 
 
 def resumed(at: Snapshot, tail: Sequence[e.Event], generation: int, fingerprint: str) -> Snapshot:
-    """Return the position of a run that began to undo; the event's plan replaces an unreadable checkpoint."""
+    """Return the position of a run that has begun to undo.
+
+    If its checkpoint is unreadable, the plan comes from the event.
+    """
     begun = next((x for x in tail if isinstance(x, e.UndoBegun)), None)
     if begun is None or at.node == UNDO_NODE:
         return at
@@ -98,7 +104,7 @@ def resumed(at: Snapshot, tail: Sequence[e.Event], generation: int, fingerprint:
 
 
 def end_of(plan: Plan, tape: Tape) -> tuple[str, e.Event, str]:
-    """Return the final state, its event with the fate of all effects, and the error code."""
+    """Return the final state, its event with what became of all effects, and the error code."""
     stated = plan.ends_with if isinstance(plan.ends_with, dict) else {}
     payload = stated | {"undo": undo_summary(plan, tape.undone)}
     if plan.reason == "failed":

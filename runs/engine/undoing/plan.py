@@ -1,4 +1,4 @@
-"""Plans how a run's effects would be undone, from the record alone: pages can show what a run will do."""
+"""Plans how a run's effects would be undone. It uses the record alone, so pages can show the plan in advance."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from runs.engine.errors import describe_error
 from runs.engine.tape import Attempt, Slot, Tape, payload_of
 from runs.engine.tools import ReplayClass, Tool, Undo
 
-# Events about effects, from which a plan is made.
+# The events about effects, from which a plan is made.
 KINDS = (
     e.ToolInvoked,
     e.UndoRegistered,
@@ -37,9 +37,9 @@ KINDS = (
     e.RunCarriedOn,
     e.CancelRequested,
 )
-# undo: a call undoes it. ask: a person decides. stays: nothing is done. child: a running child is cancelled and undoes
-# its own effects. reopen: a completed child is reopened to undo its own. run: effects before a renewal or handoff, for
-# a person to decide.
+# undo: a call undoes the effect. ask: a person decides. stays: nothing is done. child: a running child is cancelled and
+# undoes its own effects. reopen: a completed child is reopened to undo its own effects. run: a person decides about the
+# effects before a renewal or handoff.
 What = Literal["undo", "ask", "stays", "child", "reopen", "run"]
 Reason = Literal["failed", "cancelled"]
 IN_DOUBT = "nobody knows yet whether it happened: that is settled first"
@@ -48,7 +48,11 @@ LATE = "an answer that came late says that it happened"
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One effect and its treatment: `by` is the undoing tool, `why` why it stays, `run` the run that it represents."""
+    """One effect and how it is treated.
+
+    `by` is the undoing tool, `why` says why the effect isn't simply undone, `run` is the run whose effects it stands
+    for.
+    """
 
     what: What
     slot: str
@@ -89,7 +93,7 @@ def is_reversible(events: Iterable[e.Event]) -> bool:
 
 
 def at_work(events: Iterable[e.Event]) -> set[str]:
-    """Return children that were started and whose end is not recorded."""
+    """Return the children that were started and whose end is not on record."""
     started: dict[tuple[str | None, int], str] = {}
     for event in events:
         if isinstance(event, e.ChildStarted):
@@ -100,7 +104,7 @@ def at_work(events: Iterable[e.Event]) -> set[str]:
 
 
 def unsettled(tape: Tape) -> list[tuple[str, Slot]]:
-    """Return calls that can be undone and whose callback must be awaited first."""
+    """Return the calls that can be undone but whose callback must be awaited first."""
     return [
         (name, slot)
         for name, slot in tape.slots.items()
@@ -109,12 +113,15 @@ def unsettled(tape: Tape) -> list[tuple[str, Slot]]:
 
 
 def in_doubt(tape: Tape) -> list[tuple[str, Slot]]:
-    """Return calls of unknown outcome that can be undone."""
+    """Return the calls that can be undone but whose outcome is unknown."""
     return [(name, slot) for name, slot in tape.in_doubt() if slot.now.undo is not None]
 
 
 def effects_of(agent: Agent | None, events: Iterable[e.Event], reversible: Collection[str] = ()) -> list[Effect]:
-    """Return all recorded effects, last first. `reversible` are children and origins with effects of their own."""
+    """Return all recorded effects, the last one first.
+
+    `reversible` are children and origins that have effects of their own to undo.
+    """
     every = list(events)
     tape = Tape(every)
     found = [
@@ -168,7 +175,7 @@ def _unknown(attempt: Attempt) -> str:
 def _child(
     name: str, number: int, started: e.ChildStarted, attempt: Attempt, reversible: Collection[str]
 ) -> Iterator[Effect]:
-    """Yield a child's effect; a failed or cancelled child has handled its own."""
+    """Yield a child's effect, unless the child failed or was cancelled: then it has handled its own effects."""
     ended = attempt.result
     run = str(payload_of(ended).get("run") or started.child)
     if run not in reversible or (isinstance(ended, e.ChildEnded) and ended.state != "completed"):
@@ -191,13 +198,16 @@ def _undoing(agent: Agent | None, attempt: Attempt, known: dict[str, Any]) -> Ef
         return Effect("ask", **known, by=registered.tool, why="the agent doesn't know any more how to undo it")
     try:
         return Effect("undo", **known, by=undo.tool.name, arguments=arguments_of(tool, undo, attempt))
-    except Exception as error:  # the author's own code: a person sees any error
+    except Exception as error:  # the author's own code: a person is asked after any error
         why = printable(f"what would undo it can't be made of what is on record: {describe_error(error)}")
         return Effect("ask", **known, by=undo.tool.name, why=why)
 
 
 def arguments_of(tool: Tool, undo: Undo, attempt: Attempt) -> Any:
-    """Return the undo's input for a recorded effect as plain data. Raises what the author's function does."""
+    """Return the input of the undoing call for a recorded effect, as plain data.
+
+    Raises what the author's function raises.
+    """
     stored = payload_of(attempt.intent)["arguments"]
     arguments = tool.input.model_validate(stored)
     given = undo.args(arguments, _got(tool, arguments, attempt))

@@ -1,4 +1,7 @@
-"""The visit that undoes a run's effects in ordinary steps, last effect first. Operators decide about the rest."""
+"""The visit that undoes a run's effects in ordinary steps, the last effect first.
+
+Operators decide about effects that can't be undone by a call.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,7 @@ class TryAgain(BaseModel):
 async def ask_about(
     visit: Visit, effect: Effect, problem: str, schema: type[Stands] | type[TryAgain], slot: str = ""
 ) -> str:
-    """Ask an operator what to do about this effect, again after each timeout."""
+    """Ask an operator what to do about this effect, and return the decision. Asks again after each timeout."""
     named = f"{effect.tool} ({effect.external_id or effect.run or effect.slot})"
     while True:
         slot = slot or visit.next_slot()
@@ -67,7 +70,7 @@ async def ask_about(
 
 
 async def undone(visit: Visit, slot: str, effect: Effect, entries: Sequence[Entry] = ()) -> None:
-    """Record once that the effect was undone, with the ledger's fact."""
+    """Record that the effect was undone, with the ledger's entry. It is recorded only once."""
     if slot in visit.tape.undone:
         return
     event = e.EffectUndone(
@@ -84,7 +87,7 @@ async def undone(visit: Visit, slot: str, effect: Effect, entries: Sequence[Entr
 async def record_kept_effect(
     visit: Visit, slot: str, effect: Effect, by: str, problem: str, justification: str
 ) -> None:
-    """Record once who decided to keep the effect."""
+    """Record who decided to keep the effect. It is recorded only once."""
     if slot in visit.tape.undone:
         return
     event = e.EffectLeft(
@@ -105,11 +108,11 @@ async def _record(visit: Visit, event: e.EffectUndone | e.EffectLeft, entries: S
     visit.boundary(reply)
 
 
-REFUSED = "refused"  # how a wait for a child's undo ends if it can't be reopened
+REFUSED = "refused"  # resolution of a wait for a child's undo if the child can't be reopened
 
 
 async def ended(visit: Visit, effect: Effect) -> None:
-    """Wait for a cancelled child to end; if it completed instead, reopen it to undo its effects."""
+    """Wait for a cancelled child to end. If it completed instead, reopen it to undo its effects."""
     end = visit.tape.slot(effect.slot).at(effect.attempt).result or await _told_before(visit, effect)
     if end is None:
         visit.park(WaitSpec(visit.run_id, effect.slot, effect.attempt, "child", 0, visit.journal.now()))
@@ -123,18 +126,18 @@ async def ended(visit: Visit, effect: Effect) -> None:
 
 
 async def _told_before(visit: Visit, effect: Effect) -> e.ChildEnded | None:
-    """Return the child's end if it was recorded just before the plan, where this visit's tape doesn't have it."""
+    """Return the child's end, if it was recorded just before the plan and so isn't on this visit's tape."""
     events = (await visit.look_up(visit.journal.effects())).events
     ends = (event for event in events if isinstance(event, e.ChildEnded))
     return next((end for end in ends if (end.slot, end.attempt) == (effect.slot, effect.attempt)), None)
 
 
 async def reopened(visit: Visit, effect: Effect, slot: str = "") -> None:
-    """Have a completed child undo its effects, and wait for that."""
+    """Have a completed child undo its effects, and wait until it has."""
     while True:
         slot = slot or visit.next_slot()
         record = visit.tape.slot(slot)
-        if record.what == "ask":  # the run began to undo when completed children were only asked about
+        if record.what == "ask":  # the undo began under older code, which only asked about completed children
             await ask_about(visit, effect, "the child came to its end before it could be cancelled", Stands, slot)
             return
         what = f"undo of run {effect.run}"
@@ -158,7 +161,7 @@ async def _wait(visit: Visit, slot: str, what: str, effect: Effect, *, is_open: 
 
 
 async def _record_child_undo(visit: Visit, slot: str, effect: Effect, end: e.ChildEnded) -> None:
-    """Record the end of a child's undo; what people kept there is kept here."""
+    """Record the end of a child's undo. If people kept effects there, the child counts as kept here."""
     left = payload_of(end).get("left", 0)
     if left:
         await record_kept_effect(
@@ -169,7 +172,10 @@ async def _record_child_undo(visit: Visit, slot: str, effect: Effect, end: e.Chi
 
 
 def turned_up(effects: Effects, plan: Plan, visit: str) -> list[Effect]:
-    """Return effects found since, in recorded order, so that a replay asks in the same places of this `visit`."""
+    """Return the effects that were found since the plan was made.
+
+    They are in recorded order, so that a replay of this `visit` asks about them at the same places.
+    """
     return list(_News(plan, f"{visit}/").of(effects))
 
 
@@ -193,13 +199,19 @@ class _News:
                 yield Effect("ask", event.slot, event.attempt, tool, why=why)
 
     def _effect(self, event: e.Event) -> str:
-        """Return why an earlier effect was unknown: its result came late, or while the plan was made."""
+        """Return why an event about an earlier effect is news; empty if it isn't.
+
+        Its result came late, or while the plan was made.
+        """
         attempt = self.tape.slot(event.slot or "").at(event.attempt)
         is_news = attempt.has_happened and isinstance(attempt.intent, e.ToolInvoked) and attempt.undo is not None
         return LATE if is_news or attempt.is_contradicted or attempt.is_called_back_late else ""
 
     def _own(self, event: e.Event) -> str:
-        """Return the late result that contradicts a call which undoes an effect; empty if none."""
+        """Return what a late result says about a call of this visit, which undoes an effect.
+
+        Empty if it doesn't contradict the record.
+        """
         if isinstance(event, e.CallbackArrivedLate):
             return "an answer that came late says that this call, which undoes an effect, happened"
         if isinstance(event, e.ToolAnsweredLate) and event.contradicts:
@@ -212,16 +224,16 @@ class _News:
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """Every effect was undone, or a person kept it."""
+    """The outcome that every effect was undone, or kept by a person."""
 
 
 async def undo_visit(visit: Visit, plan: Plan) -> Undone | Parked | Exceeded | Stopped | Crashed | Broken:
-    """Execute the plan until it ends, waits or stops. Errors stop it for an operator, never end the run."""
+    """Execute the plan until it ends, waits or stops. Errors stop the run for an operator and never end it."""
     broken: Broken | None = None
     try:
         await _undo_all(visit, plan)
     except Unwind:
-        pass  # the visit knows why; see below
+        pass  # `visit.how_it_ended()` returns the reason
     except Exception as error:
         if is_being_cancelled():
             raise
@@ -265,7 +277,7 @@ async def _undo(visit: Visit, effect: Effect) -> None:
 
 
 async def _tried(visit: Visit, slot: str, tool: Tool, effect: Effect) -> str | None:
-    """Make, or replay, the call that undoes an effect; return what was wrong, or None."""
+    """Make or replay the call that undoes an effect. Return what was wrong, or None."""
     why = f"undoes {effect.tool} ({effect.external_id or effect.slot})"
     try:
         await call_tool(visit, slot, CallSpec(tool, tool.input.model_validate(effect.arguments), why=why))
@@ -277,7 +289,7 @@ async def _tried(visit: Visit, slot: str, tool: Tool, effect: Effect) -> str | N
 
 
 def _compensated(effect: Effect) -> list[Entry]:
-    """Return the ledger's fact, for an effect of this run's own."""
+    """Return the ledger's entry for an undone effect of this run; empty for other runs' effects."""
     if effect.run:
         return []
     return [
@@ -296,7 +308,7 @@ def _compensated(effect: Effect) -> list[Entry]:
 
 
 def undo_summary(plan: Plan, became: dict[str, e.EffectUndone | e.EffectLeft]) -> dict[str, Any]:
-    """Return the fate of the effects for the run's end: undone, left, and those that stay with the reason."""
+    """Return what became of the effects, for the run's end: undone, left, and those that stay with the reason."""
     kept = [each for each in plan.all() if each.what == "stays"]
     return {
         "undone": [_named(x) for x in became.values() if isinstance(x, e.EffectUndone)],

@@ -1,5 +1,6 @@
-"""The policies in force, cached for a few seconds and reloaded before one stops a call. The database refuses an intent
-judged by another revision (runs/sql/policies.sql), so only reads, which have none, can go by an outdated cache."""
+"""The policies in force, cached for a few seconds, and reloaded before one stops a call.
+The database refuses an intent that was judged by another revision (runs/sql/policies.sql), so only reads, which have no
+intent, can be judged by an outdated cache."""
 
 from __future__ import annotations
 
@@ -25,9 +26,9 @@ from runs.journal.libpq import Pool
 
 log = logging.getLogger("runs.policies")
 FRESH_SECONDS = 5.0
-MAX_STARTERS = 1000  # kept by a worker
+MAX_STARTERS = 1000  # limit per worker
 _AWAY = (psycopg.Error, OSError, PoolTimeout)
-# The tags of the run and of those it comes from: only the database writes these rows.
+# The tags of the run and of the runs it comes from. Only the database writes these rows.
 _TAGS = "SELECT coalesce(array_agg(tag ORDER BY tag), '{}') FROM runs_runtag WHERE run_id = %s"
 
 
@@ -36,8 +37,8 @@ _LIVE = "SELECT coalesce((SELECT live FROM runs_policyrevision ORDER BY revision
 
 
 def refusal() -> str | None:
-    """Return why this process must not serve: policies are in force, and no app judges calls by them; or None. Raises
-    django.db.Error if unknown."""
+    """Return why this process must not serve, or None.
+    It must not if policies are in force, and no app judges calls by them. Raises django.db.Error if that is unknown."""
     if features.only(lambda each: each.policies) is not None:
         return None
     try:
@@ -56,7 +57,7 @@ def refusal() -> str | None:
 
 
 class Book(Protocol):
-    """Policies in the form of the app that keeps them."""
+    """Policies in the form of the app that provides them."""
 
     @property
     def is_empty(self) -> bool: ...
@@ -69,7 +70,8 @@ class Book(Protocol):
 
 
 class InForce:
-    """The engine's port, for one worker; without a `pool` it uses Django's connection, off the event loop."""
+    """The engine's port for policies, for one worker.
+    Without a `pool` it uses Django's connection, off the event loop."""
 
     def __init__(self, policies: Policies | None, pool: Pool | None) -> None:
         self._policies, self._pool = policies, pool
@@ -102,7 +104,8 @@ class InForce:
         return self._book.judge(asking)
 
     async def _starter(self, run_id: str) -> str | None:
-        """Return who started the run's topmost ancestor; it never changes."""
+        """Return who started the run's topmost ancestor; None if that can't be determined.
+        The answer never changes."""
         if run_id not in self._starters:
             found = starters.starter_of(run_id, await self._rows(starters.STATEMENT, [[run_id]]))
             if found is None:
@@ -126,7 +129,7 @@ class InForce:
         return row
 
     async def _rows(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """Query until the database answers: while the policies are unknown, nothing is sent."""
+        """Query until the database answers, because nothing may be sent while the policies are unknown."""
         patience = Patience()
         while self._pool is not None:
             try:

@@ -1,5 +1,6 @@
-"""The queues and the role in charge of each, cached per process: reloaded with each web request, elsewhere after
-a few seconds. It authorizes nothing. A row not written by our processes has nobody in charge."""
+"""The queues and the role in charge of each, cached per process.
+They are reloaded with each web request, and elsewhere after a few seconds. The cache authorizes nothing. For a row that
+our processes didn't write, nobody is in charge."""
 
 from __future__ import annotations
 
@@ -28,13 +29,13 @@ from runs.journal.libpq import Pool
 
 log = logging.getLogger("runs.queues")
 FRESH_SECONDS = 5.0
-NOBODY = ""  # role in charge of a queue whose row isn't ours
+NOBODY = ""  # role in charge of a queue whose row our processes didn't write
 _AWAY = (psycopg.Error, OSError, PoolTimeout)
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Queues as read at one moment: `at` by the database's clock, in microseconds."""
+    """Queues as they were read at one time (`at`: by the database's clock, in microseconds)."""
 
     at: int = 0
     queues: Mapping[str, tuple[str, bool]] = field(default_factory=dict)
@@ -43,7 +44,8 @@ class Facts:
 
 
 def _thresholds(rows: Sequence[Sequence[Any]]) -> dict[str, Threshold]:
-    """Return the thresholds by queue. An unreadable one was tampered with: nobody decides there at all."""
+    """Return the thresholds by queue.
+    One that can't be read was tampered with, so it is left out; at such a queue nobody can decide."""
     found: dict[str, Threshold] = {}
     for name, _, _, proof, _ in rows:
         with suppress(DefinitionError, ValueError, RecursionError):
@@ -57,7 +59,7 @@ def _rules() -> features.QueueTimings | None:
 
 
 class Queues(Mapping[str, str]):
-    """The role in charge of each queue, also a closed one."""
+    """The role in charge of each queue, also of closed ones."""
 
     def __init__(self) -> None:
         self._facts = Facts()
@@ -68,21 +70,21 @@ class Queues(Mapping[str, str]):
 
     @property
     def source(self) -> features.Queues:
-        """Return how to read them. Raises LookupError if no app keeps queues."""
+        """Return the feature that reads queues. Raises LookupError if no app provides queues."""
         if (source := features.only(lambda each: each.queues)) is None:
             raise LookupError("no app provides queues: add `approvals` to INSTALLED_APPS")
         return source
 
     @property
     def statement(self) -> str:
-        """Return the statement that selects queues and their rules about time. Only workers, which open questions, read
-        the latter."""
+        """Return the statement that selects queues and their rules about time.
+        Only workers, which open questions, read the rules."""
         rules = _rules()
         timings = "NULL" if rules is None else rules.statement
         return f"SELECT ({self.source.statement} || jsonb_build_object('timing', {timings}))::text"
 
     def learn(self, value: Any) -> None:
-        """Take in a document that was just read, unless it is older than what is known."""
+        """Store a document that was just read, unless it is older than the stored one."""
         source, value = self.source, json.loads(value) if isinstance(value, str) else value
         ours = {name: role for name, role, _, _, row in value["queues"] if source.is_ours(row)}
         facts = Facts(
@@ -102,7 +104,7 @@ class Queues(Mapping[str, str]):
                     self._timings, self._timed_at = timings, self._known_at
 
     def forget(self) -> None:
-        """Discard everything, so that the next access reloads."""
+        """Discard all cached data, so that the next access reloads them."""
         with self._lock:
             self._facts, self._known_at = Facts(), float("-inf")
             self._timings, self._timed_at = {}, float("-inf")
@@ -112,16 +114,16 @@ class Queues(Mapping[str, str]):
         return time.monotonic() - self._known_at < FRESH_SECONDS
 
     def is_timed(self) -> bool:
-        """Return whether the time settings are recent: pages don't load those."""
+        """Return whether the rules about time are recent. They may not be, because pages don't load them."""
         return time.monotonic() - self._timed_at < FRESH_SECONDS
 
     def timing_of(self, name: str) -> QueueTiming | None:
-        """Return the queue's rules about time; None if no app keeps any."""
+        """Return the queue's rules about time; None if no app provides such rules."""
         rules = _rules()
         return None if rules is None else self._timings.get(name, rules.default)
 
     def now(self) -> Facts:
-        """Return facts that are at most a few seconds old."""
+        """Return queues that were read at most a few seconds ago."""
         if not self.is_fresh():
             self.read()
         return self._facts
@@ -149,12 +151,13 @@ class Queues(Mapping[str, str]):
         return len(self.now().queues)
 
 
-# Of this process.
+# The cache of this process.
 QUEUES = Queues()
 
 
 class QueueNames(Collection[str]):
-    """The queues (`has_roles`: and roles) that may be asked; without a `pool`, read on Django's connection."""
+    """The names that may be asked: open queues and, with `has_roles`, roles.
+    Without a `pool` they are read on Django's connection."""
 
     def __init__(self, queues: Queues, *, has_roles: bool, pool: Pool | None = None) -> None:
         self._queues, self._has_roles, self._pool = queues, has_roles, pool
@@ -166,16 +169,16 @@ class QueueNames(Collection[str]):
         return open_ | facts.roles | FIXED | in_charge if self._has_roles else open_
 
     def threshold(self, queue: str) -> Threshold | None:
-        """Return the queue's threshold for proof, as last loaded. A decision judges it again."""
+        """Return the queue's threshold for proof, as loaded last. It is checked again at each decision."""
         return self._queues.last.thresholds.get(queue)
 
     async def learn(self, name: str) -> None:
-        """Make sure that the cache is recent, and reload if it lacks this name."""
+        """Make sure that the cache is recent, and reload it if it lacks this name."""
         if not (self._queues.is_fresh() and self._queues.is_timed() and name in self):
             await self._read()
 
     def timing_of(self, name: str) -> QueueTiming | None:
-        """Return the queue's time settings, for callers that have just called `learn`."""
+        """Return the queue's rules about time. The caller must just have called `learn`."""
         return self._queues.timing_of(name)
 
     async def _read(self) -> None:

@@ -1,4 +1,5 @@
-"""Starters of runs; for child runs and continuations the topmost ancestor's starter, by authenticated events."""
+"""Starters of runs, by authenticated events.
+For child runs and continuations it is the topmost ancestor's starter."""
 
 from __future__ import annotations
 
@@ -13,8 +14,9 @@ from runs.engine.errors import JournalBroken
 from runs.journal.reader import STORED, checked
 
 log = logging.getLogger("runs.policies")
-OF_A_RUN = "run:"  # prefix of a run that started another
-# The first events of the runs and their ancestors: their origin, or who started them. Rows only say where to look.
+OF_A_RUN = "run:"  # prefix of the starter if that is another run
+# The first events of the runs and their ancestors, which name their origin or who started them. Rows are only used to
+# find these events.
 STATEMENT = f"""
     WITH RECURSIVE up(id, above) AS (
         SELECT id, coalesce(first, parent) FROM runs_run WHERE id = ANY(%s::uuid[])

@@ -1,4 +1,5 @@
-"""The agents of this installation, from a shell: what there is, and whether a version was changed without a bump."""
+"""`manage.py agents`: lists the agents of this installation, and checks whether a version was changed without a
+bump."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *, verb: str, **given: Any) -> None:
-        """Raises CommandError, with the exit code that says which kind."""
+        """Run the command. Raises CommandError with an exit code for the kind of problem."""
         if verb == "list":
             for agent in registry.agents():
                 self.stdout.write(
@@ -88,7 +89,7 @@ class Command(BaseCommand):
             raise CommandError(f"{path} can't be written: {error.strerror}", returncode=2) from error
 
     def _gone(self, gone: list[str], forgotten: set[str]) -> list[str]:
-        """Versions that the baseline has and this code doesn't: runs of them would be left alone."""
+        """Return the versions that the baseline has and this code doesn't. Nothing would drive runs of them."""
         lines = []
         for graph_id, count in _under_way(gone).items():
             if count:

@@ -1,8 +1,8 @@
-"""`manage.py declare_dead --host NAME --reason WHY`: an operator's word that nothing runs on a host any more.
+"""`manage.py declare_dead --host NAME --reason WHY`: declares that nothing runs on a host any more.
 
-Its runs go on elsewhere without waiting for the TTL, and unsafe calls that it may have sent may be sent again where a
-person settles them as *it did not happen*: also those of a host that the watchdog has given up already. So who said it,
-and why, is a record.
+Its runs continue elsewhere without waiting for the TTL. Unsafe calls that it may have sent can be sent again once a
+person settles them as *it did not happen*; this includes calls of a host that the watchdog has given up already. That
+is why the operator and the reason are recorded.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ class Command(BaseCommand):
         parser.add_argument("--reason", required=True, help="evidence; recorded")
 
     def handle(self, *, host: str, reason: str, **_: Any) -> None:
-        """Exit code 2, and nothing changed, for an unknown host, for one that still shows a sign of life, and without a
-        reason."""
+        """Run the command.
+        For an unknown host, one with recent heartbeats, or a missing reason, the exit code is 2 and nothing is
+        changed."""
         try:
             count = fleet.declare_dead(host, by=somebody(), justification=reason)
         except JustificationRequired as error:
@@ -49,7 +50,7 @@ def somebody() -> Actor:
     uid = os.getuid()
     try:
         name = pwd.getpwuid(uid).pw_name
-    except KeyError:  # an account that only the container's starter knows
+    except KeyError:  # an account that is known only outside the container
         name = str(uid)
     through = os.environ.get("SUDO_USER", "") if uid == 0 else ""
     who = f"{name}@{socket.gethostname()}{f' (sudo by {through})' if through else ''}"

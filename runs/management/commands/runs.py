@@ -1,9 +1,9 @@
-"""`manage.py runs --where 'customer = ACME and amount > 100' --sort -amount`: runs by their attributes, on a terminal.
+"""`manage.py runs --where 'customer = ACME and amount > 100' --sort -amount`: lists runs by their attributes.
 
-In the words of the API and the console. A line for each run: id, state, the reason for it, agent, start, and its
-attributes as JSON, in which no sign can do anything to a terminal. It only reads.
+It uses the terms of the API and the console, and only reads. Each run is a line with id, state, the reason for the
+status, agent, start, and its attributes as JSON, which contains no control characters.
 
-`runs why RUN`: why it doesn't move, who must act, and what may be done. Features add further verbs.
+`runs why RUN` tells why a run doesn't progress, who must act, and which actions are possible. Features add verbs.
 `runs start AGENT --as USER` and the other verbs of runs/management/steering.py act as an account, through the API.
 """
 
@@ -54,7 +54,7 @@ class Command(ApiCommand):
             command.add_arguments(parser)
 
     def handle(self, *, where: str, sort: str, state: str, agent: str, limit: int, **options: Any) -> None:
-        """Exit code 2, and one line, for what can't be read."""
+        """Run the command. Invalid input is reported in one line, with exit code 2."""
         if options["verb"] in steering.VERBS:
             for line in steering.carried_out(options["verb"], options["run"], options):
                 self.stdout.write(line)
@@ -78,7 +78,7 @@ class Command(ApiCommand):
             self._refuse(error.detail, options, error)
 
     def _by_feature(self, command: RunCommand, run: str, options: dict[str, Any]) -> None:
-        """Exit code 2, and one line, for a refusal."""
+        """Run a feature's verb. A refusal is reported in one line, with exit code 2."""
         try:
             for line in command.lines(UUID(run), options):
                 self.stdout.write(line)
@@ -90,7 +90,7 @@ class Command(ApiCommand):
             self._refuse(f"{run!r} isn't a run id", options)
 
     def _refuse(self, problem: str, options: dict[str, Any], error: BaseException | None = None) -> NoReturn:
-        """End with exit code 2 and one line, with `--json` the problem document of the error."""
+        """End with exit code 2 and one line; with `--json`, that is the error's problem document."""
         if not options["json"]:
             self.stderr.write(f"runs: {problem}")
             raise SystemExit(INVALID) from error
@@ -106,7 +106,7 @@ def _further_verbs() -> dict[str, RunCommand]:
 
 
 def _pages(filters: Filters, limit: int) -> Iterator[list[Run]]:
-    """Page after page, also where one ends before it is full."""
+    """Yield pages of runs. A page may be short although more follow."""
     cursor, left = "", limit
     while left > 0:
         some = stretch(filters, limit=min(left, AT_ONCE), cursor=cursor)

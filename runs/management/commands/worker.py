@@ -52,8 +52,8 @@ class Command(BaseCommand):
 
 
 def _check(reference: str) -> None:
-    """Raises CommandError where this process has no such agent or version: it would drive nothing, and nobody would
-    know why."""
+    """Check that this process has the agent or version.
+    Raises CommandError: otherwise it would drive nothing without telling anybody."""
     try:
         registry.find(reference)
     except DurableAgentsError as unknown:

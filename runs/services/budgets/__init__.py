@@ -1,1 +1,1 @@
-"""Run budgets: set at the start, raised by people, enforced at their deadlines."""
+"""Run budgets: setting them at the start, raising them, and handling their deadlines."""

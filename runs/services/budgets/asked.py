@@ -1,5 +1,6 @@
-"""Caps as people see them, and what a run that waits for a budget still lacks, computed exactly as its worker will.
-The wait's row holds the original request; later changes are in a column of their own."""
+"""Caps as people see them, and the amount that a run waiting for a budget still lacks.
+The amount is computed exactly as by its worker. The wait's row holds the original request; later changes are in a
+column of their own."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from runs.journal.reader import tape_of
 from runs.models import Run, Wait
 
 TIME = "time"
-# Fields of a budget request that may change later; the queue it asks may not.
+# Fields of a budget request that may change later. The queue that it asks may not.
 _CHANGES = frozenset("title resource most used reserved wanted needs enough began held_by".split())
 LABELS = {
     "usd": "dollars",
@@ -57,7 +58,7 @@ def _cap_text(budget: Budget, name: str) -> str:
 
 
 def check_seen(seen: Budget, now: Budget) -> None:
-    """Raises StaleBudget if a cap differs from the value that the caller saw."""
+    """Check that the caps are still those that the caller saw. Raises StaleBudget if one differs."""
     changed = [name for name, value in seen if name in seen.model_fields_set and value != getattr(now, name)]
     if changed:
         raise StaleBudget(seen, now, changed)
@@ -68,38 +69,39 @@ def caps_of(head: Head) -> Caps:
 
 
 def budget_of(run: Run, head: Head, budget_waits: Sequence[Wait] = ()) -> Budget:
-    """Return the caps with the time limit; while more time is requested, the limit that ran out."""
+    """Return the caps with the time limit. While more time is requested, that is the limit that ran out."""
     caps: dict[str, Any] = caps_of(head).stated()
     micro = caps.pop("usd_micro", None)
     time = next((budget_wait_text(wait).get("most") for wait in budget_waits if resource_of(wait) == TIME), None)
     if run.time_up_at is not None:
         time = max(1, round((run.time_up_at - run.counts_from).total_seconds()))
-    seconds = time if isinstance(time, int) and time > 0 else None  # a damaged row says nothing
+    seconds = time if isinstance(time, int) and time > 0 else None  # a damaged row has no usable value
     usd = None if micro is None else Decimal(usd_of(micro))
     return Budget.model_construct(**caps, usd=usd, wall_seconds=seconds)
 
 
 def resource_of(wait: Wait) -> str | None:
-    """Return the resource that a budget wait asks for; None if its row doesn't say."""
+    """Return the resource that a budget wait asks for; None if its row doesn't name one."""
     found = budget_wait_text(wait).get("resource")
     return found if isinstance(found, str) else None
 
 
 def budget_wait_text(wait: Wait) -> dict[str, Any]:
-    """Return the current text of a budget wait's row; a damaged row says nothing."""
+    """Return a budget wait's detail with later changes; a damaged row yields nothing."""
     fields = dict(wait.detail) if isinstance(wait.detail, dict) else {}
     since = wait.lacking if isinstance(wait.lacking, dict) else {}
     return fields | {name: value for name, value in since.items() if name in _CHANGES}
 
 
 def note(wait: Wait, news: dict[str, Any]) -> None:
-    """Record changes next to the original request, which stays."""
+    """Store changes of a budget request. The original request isn't overwritten."""
     wait.lacking = {**(wait.lacking if isinstance(wait.lacking, dict) else {}), **news}
     wait.save(update_fields=["lacking"])
 
 
 def lacks(run: Run, head: Head, wait: Wait, *, is_time_given: bool, now: datetime) -> dict[str, Any] | None:
-    """Return what a budget wait still lacks under the current caps, as changes to its row; None if nothing."""
+    """Return the changes to a budget wait's row that say what is still lacking under the current caps.
+    None if nothing is."""
     wanted = _needs(wait)
     if short := list(breaches(caps_of(head), Usage.of(head), _reserved(run), wanted)):
         return lacking(short, wanted)
@@ -112,7 +114,7 @@ def lacks(run: Run, head: Head, wait: Wait, *, is_time_given: bool, now: datetim
 
 
 def time_lacking(run: Run, given: int, *, now: datetime) -> dict[str, Any]:
-    """Describe a run whose time limit of `given` seconds is up."""
+    """Return the detail of a budget wait for a run whose time limit of `given` seconds is up."""
     taken = int((now - run.counts_from).total_seconds())
     return {
         "title": NEEDS_TIME,
@@ -127,7 +129,7 @@ def time_lacking(run: Run, given: int, *, now: datetime) -> dict[str, Any]:
 
 
 def _needs(wait: Wait) -> Usage:
-    """Return everything that the blocked call would use; an older row names only the cap it hit."""
+    """Return all that the blocked call would use; an older row names only the resource whose cap it hit."""
     wait_text = budget_wait_text(wait)
     needs = wait_text.get("needs", {resource_of(wait): wait_text.get("wanted")})
     amounts = needs if isinstance(needs, dict) else {}
@@ -138,4 +140,4 @@ def _reserved(run: Run) -> Usage:
     try:
         return sum((usage for _, usage in reserved_by(tape_of(run))), NOTHING_USED)
     except JournalBroken:
-        return NOTHING_USED  # its worker finds that too, and stops for an operator
+        return NOTHING_USED  # The worker finds the damage too, and stops the run for an operator.

@@ -1,6 +1,6 @@
-"""The price table of model tokens.
-Rows never change; the one that applied to a request is in the journal. Workers cache the table, so a new price counts
-within `FRESH_SECONDS` of its time."""
+"""The prices of model tokens.
+Rows never change, and the price that applied to a request is in the journal. Workers cache the table, so a new price
+takes effect within `FRESH_SECONDS` of its time."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from runs.protected import PRICE
 
 FRESH_SECONDS = 5.0
 SHIPPED_BY = "system:shipped"
-# Public list prices in millionths of a dollar for a million tokens, in and out. They are inserted once, for models
-# without any price. Your own prices may differ: check them.
+# Public list prices in millionths of a dollar per million tokens, input and output. They are inserted once, for models
+# without any price. Your own prices may differ, so check them.
 SHIPPED = {
     "openai:gpt-4.1": (2_000_000, 8_000_000),
     "openai:gpt-4.1-mini": (400_000, 1_600_000),
@@ -40,7 +40,7 @@ SHIPPED = {
     "anthropic:claude-opus-4-0": (15_000_000, 75_000_000),
     "anthropic:claude-3-5-haiku-latest": (800_000, 4_000_000),
 }
-# The newest row in force for each model.
+# The newest price in force for each model.
 _IN_FORCE = """
     SELECT DISTINCT ON (model) model, id, usd_micro_in, usd_micro_out, {proof}::text FROM runs_price t
     WHERE valid_from <= clock_timestamp() ORDER BY model, valid_from DESC, id DESC""".format(proof=PRICE.proof_sql("t"))
@@ -51,7 +51,7 @@ class PriceTable:
 
     def __init__(self) -> None:
         self._prices: dict[str, Price] = {}
-        self.changed_outside: dict[str, tuple[str, str]] = {}  # prices of such rows are not used
+        self.changed_outside: dict[str, tuple[str, str]] = {}  # prices from rows that were changed outside are not used
         self._read_at = float("-inf")
         self._lock = threading.Lock()
 
@@ -61,7 +61,8 @@ class PriceTable:
             self._take(cursor.fetchall())
 
     async def refresh_with(self, link: AsyncConnection[TupleRow]) -> None:
-        """Refresh on a worker's connection before it claims: it may not begin runs without their price."""
+        """Refresh the prices on a worker's connection before it claims.
+        It may not begin a run without its models' prices."""
         if time.monotonic() - self._read_at >= FRESH_SECONDS:
             self._take(await (await link.execute(_IN_FORCE)).fetchall())
 
@@ -87,8 +88,9 @@ table = PriceTable()
 
 
 def models_of(assistant: Assistant) -> list[str]:
-    """Return the models that an assistant's requests go to in a run that begins now, as the journal names them.
-    Its own or the installation's; its own function without either, or as an offline function where none is installed.
+    """Return the models that an assistant uses in a run that begins now, as named in the journal.
+    These are its own models, or else the installation's. If neither exists, or it has an offline function and none is
+    installed, it is its own function.
     """
     installed = settings.DURABLEAGENTS.models
     if not installed and (assistant.offline is not None or not assistant.models):
@@ -105,14 +107,15 @@ def unpriced(agent: Agent) -> list[str]:
 
 
 def without_price(models: Iterable[str]) -> list[str]:
-    """Return those of these models that have no price."""
+    """Return those of these models that have no price, sorted."""
     table.read()
     return sorted({model for model in models if table.of(model) is None})
 
 
 def check_priced(agent: Agent, given: str = "") -> None:
-    """Check that a cap in dollars can be enforced: every model has a price. `given` says where the cap comes from.
-    Raises InvalidInput for a missing price, ChangedOutside for one that was written outside the application."""
+    """Check that a cap in dollars can be enforced: every model needs a price.
+    `given` says where the cap comes from. Raises InvalidInput for a missing price, ChangedOutside for one that was
+    written outside the application."""
     unknown = unpriced(agent)
     if changed := [table.changed_outside[model] for model in unknown if model in table.changed_outside]:
         raise ChangedOutside(*changed[0])
@@ -132,7 +135,7 @@ def check_priced(agent: Agent, given: str = "") -> None:
 
 
 def in_force() -> list[PriceRow]:
-    """Return the newest price in force of each model, by name."""
+    """Return the newest price in force of each model, ordered by model."""
     return list(
         PriceRow.objects.filter(valid_from__lte=database_now())
         .order_by("model", "-valid_from", "-id")
@@ -143,7 +146,7 @@ def in_force() -> list[PriceRow]:
 def add_price(
     model: str, *, usd_micro_in: int, usd_micro_out: int, valid_from: datetime | None = None, by: str
 ) -> PriceRow:
-    """Add a price that counts from a time on (default: now)."""
+    """Add a price that is valid from a given time (default: now)."""
     now = database_now()
     return PriceRow.objects.create(
         model=model,
@@ -156,7 +159,7 @@ def add_price(
 
 
 def ship(prices: Iterable[tuple[str, tuple[int, int]]] = SHIPPED.items()) -> int:
-    """Insert the shipped prices of models that have none. Returns how many were inserted."""
+    """Insert the shipped prices of models that have no price. Returns how many were inserted."""
     known = set(PriceRow.objects.values_list("model", flat=True).distinct())
     new = [(model, price) for model, price in prices if model not in known]
     for model, (usd_micro_in, usd_micro_out) in new:
@@ -169,7 +172,8 @@ def ship(prices: Iterable[tuple[str, tuple[int, int]]] = SHIPPED.items()) -> int
 def set_price(
     model: str, *, usd_micro_in: int, usd_micro_out: int, valid_from: datetime | None = None, by: Actor
 ) -> PriceRow:
-    """Set and record a model's price from a time on (default: now), in micro-dollars per million tokens."""
+    """Set and record a model's price from a given time (default: now).
+    It is in micro-dollars per million tokens."""
     row = add_price(model, usd_micro_in=usd_micro_in, usd_micro_out=usd_micro_out, valid_from=valid_from, by=by.ref)
     after = {"usd_in": usd_of(row.usd_micro_in), "usd_out": usd_of(row.usd_micro_out)}
     after["begins"] = "at once" if valid_from is None else row.valid_from.isoformat()

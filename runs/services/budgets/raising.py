@@ -1,5 +1,6 @@
-"""Runs at a cap (stopped by their worker) or out of time (stopped here by the sweeper), paused with a budget wait.
-A sufficient raise resumes the run unless it is also held; without one before the deadline it is cancelled."""
+"""Budget waits of runs at a cap or out of time.
+The run's worker pauses it at a cap, and the sweeper pauses it here when its time is up. A sufficient raise resumes the
+run unless it is also held; if none comes before the deadline, the run is cancelled."""
 
 from __future__ import annotations
 
@@ -50,9 +51,10 @@ def set_budget(
     most: Budget | None = None,
     seen: Budget | None = None,
 ) -> Run:
-    """Set the named caps; null lifts one. A waiting run continues if that is enough. `most` is the caller's own limit.
-    Raises IllegalTransition for a run that has ended, InvalidInput, StaleBudget (against `seen`), Forbidden,
-    JustificationRequired, NotFound."""
+    """Set the named caps; null lifts one.
+    A waiting run continues if that is enough. `most` is the caller's own limit, `seen` the caps that the caller saw.
+    Raises IllegalTransition for a run that has ended, InvalidInput, StaleBudget (the caps differ from `seen`),
+    Forbidden, JustificationRequired, NotFound."""
     act = Act("budget", run_id, by=by, justification=justification)
     run, head = act.run, act.head
     act.must_be_allowed()
@@ -87,7 +89,8 @@ def set_budget(
 
 @transaction.atomic
 def raise_to(run_id: UUID, budget: Budget | Mapping[str, object], *, by: Actor, justification: str) -> Run:
-    """Raise the named caps; higher and missing caps stay. Raises what `to_raise` and `set_budget` raise."""
+    """Raise the named caps.
+    Caps that are higher already, or not set, stay. Raises what `to_raise` and `set_budget` raise."""
     wanted = budget if isinstance(budget, Budget) else Budget.model_validate(budget)
     head, run = locked(run_id, under=by)
     budget_waits = list(run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True))
@@ -95,8 +98,8 @@ def raise_to(run_id: UUID, budget: Budget | Mapping[str, object], *, by: Actor, 
 
 
 def to_raise(run: Run, head: Head, budget_waits: Sequence[Wait], wanted: Budget) -> Budget:
-    """Return the caps that a raise to `wanted` sets; also used by forecasts.
-    Raises IllegalTransition if the state doesn't allow it or nothing would be raised."""
+    """Return the caps to set for a raise to `wanted`; also used by forecasts.
+    Raises IllegalTransition if the state doesn't allow a raise, or nothing would be raised."""
     condition = stand_of(run, pause_asked=head.is_pause_requested, cancel_asked=head.is_cancel_requested)
     if (hint := why_not("budget", condition)) is not None:
         raise refusal("budget", run, hint)
@@ -116,7 +119,8 @@ def _store(run: Run, head: Head, budget: Budget) -> None:
 
 
 def _settle(act: Act, budget_waits: list[Wait], *, is_time_given: bool) -> Iterator[e.Event]:
-    """Settle the budget waits that the new caps satisfy, update the others, and resume the run once none is left."""
+    """Settle the budget waits that the new caps satisfy, and update the others.
+    If none is left, the run resumes."""
     run, head, is_enough = act.run, act.head, bool(budget_waits)
     for wait in budget_waits:
         lacking = lacks(run, head, wait, is_time_given=is_time_given, now=act.now)
@@ -128,11 +132,11 @@ def _settle(act: Act, budget_waits: list[Wait], *, is_time_given: bool) -> Itera
             note(wait, lacking)
     if is_enough and _stands_still(run, head) and held_by(run) is None:
         if related_runs.find_competing_run(run) is not None:
-            return  # it stays paused until someone may resume it
+            return  # It stays paused until a person may resume it.
         if run.state == State.PAUSED:
             unpause(run, head, now=act.now)
         else:
-            act.flag(pause=False)  # its worker has not reached the boundary yet
+            act.flag(pause=False)  # The worker has not reached the step boundary yet.
         yield e.RunResumed(by="budget", state=str(run.state))
 
 
@@ -149,7 +153,8 @@ def _check_named(budget: Budget, field: str) -> None:
 
 
 def _check_most(budget: Budget, most: Budget | None) -> None:
-    """Apply a key's limit to raises as at the start: it can't lift a cap that it is held to."""
+    """Check a raise against the limit of the caller's API key, as at the start.
+    Raises InvalidInput. The key can't lift a cap that its limit has."""
     if most is None:
         return
     check_limit(budget, most)
@@ -177,12 +182,13 @@ def check_price(run: Run, budget: Budget) -> None:
     try:
         agent = registry.find(run.graph_id)
     except (UnknownAgent, UnknownVersion):
-        return  # its worker knows the agent, and begins nothing without a price
+        return  # The run's worker knows the agent, and begins nothing without a price.
     prices.check_priced(agent)
 
 
 def check_time(run: Run, budget: Budget, *, now: datetime) -> None:
-    """Check that the time limit is in the future. Raises InvalidInput, in words that many runs share."""
+    """Check that the time limit is in the future.
+    Raises InvalidInput; the same text for all runs of a bulk action."""
     if budget.time is not None and run.counts_from + budget.time <= now:
         seconds = int((now - run.counts_from).total_seconds())
         raise InvalidInput(
@@ -197,24 +203,25 @@ def check_time(run: Run, budget: Budget, *, now: datetime) -> None:
 
 
 def give_up(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
-    """Cancel a run whose budget nobody raised before the deadline."""
+    """Cancel a run whose budget was not raised before the deadline."""
     payload = {"justification": "nobody raised the budget before the deadline", "resource": resource_of(wait)}
     end_unserved(head, run, wait, now, by, payload=payload)
 
 
 @transaction.atomic
 def time_is_up(run_id: UUID, *, by: Actor = SWEEPER) -> None:
-    """Ask whether a run may exceed its time limit. One that a worker drives stops at its next step."""
+    """Ask people whether a run may exceed its time limit.
+    If a worker drives it, it stops at its next step."""
     head, run = locked(run_id, under=by)
     now = database_now()
     if run.state in ENDED or run.time_up_at is None or run.time_up_at > now or halted_time.put_off_time(run):
         return
     if run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True).exists():
-        return  # people are asked about another cap: raising that asks for time next
+        return  # People are asked about another cap. After raising that, they are asked about the time.
     given = round((run.time_up_at - run.counts_from).total_seconds())
     run.time_up_at = None
     if head.is_cancel_requested:
-        save(run, "time_up_at", now=now)  # it ends anyway
+        save(run, "time_up_at", now=now)  # The run ends anyway.
         return
     lacking = time_lacking(run, given, now=now)
     held = held_by(run) if run.state == State.PAUSED else None

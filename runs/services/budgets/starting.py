@@ -1,4 +1,4 @@
-"""The budget of a new run: what was requested, else the defaults, within the key's limit."""
+"""The budget of a new run: requested caps, else the defaults, within the limit of the API key."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from runs.models import BudgetDefault, Run
 from runs.protected import BUDGET_DEFAULT
 from runs.services.budgets import prices
 
-# The rows that apply, and those that were deleted outside the application.
+# The default budgets that apply, and proof of rows that were deleted outside the application.
 _DEFAULTS = f"""
     SELECT t.id, t.agent, t.tag, t.budget, {BUDGET_DEFAULT.proof_sql("t")}::text AS proof
     FROM runs_budgetdefault t WHERE t.agent = ANY(%s) OR t.tag = ANY(%s)
@@ -30,7 +30,9 @@ _DEFAULTS = f"""
 
 
 def budget_for(agent: Agent, requested: Budget | None, *, tags: Iterable[str], most: Budget | None = None) -> Budget:
-    """Return a new run's budget. Raises InvalidInput above the key's limit, and for a dollar cap without a price."""
+    """Return a new run's budget.
+    Raises InvalidInput for one above the key's limit or a dollar cap without a price, and what `defaults_for`
+    raises."""
     wanted, most = requested or NO_BUDGET, most or NO_BUDGET
     check_limit(wanted, most)
     budget = wanted.filled_from(defaults_for(agent, tags)).tightest(most)
@@ -60,7 +62,7 @@ class KeyBudgetUnreadable(Forbidden):
 
 
 def defaults_for(agent: Agent, tags: Iterable[str] = ()) -> Budget:
-    """Return the tightest default from the agent's code and the rows for the agent and the tags.
+    """Return the tightest caps among the agent's code and the default budgets for the agent and the tags.
     Raises InvalidInput for an unreadable row, ChangedOutside for one added, changed or deleted outside the application.
     """
     found = agent.budget or NO_BUDGET
@@ -74,14 +76,14 @@ def defaults_for(agent: Agent, tags: Iterable[str] = ()) -> Budget:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """An agent's default budget for a run without tags, and what prevents a start ("" if nothing)."""
+    """An agent's default budget for a run without tags, and why a start is refused ("" if it isn't)."""
 
     defaults: Budget
     hindrance: str = ""
 
 
 def outlook(agent: Agent) -> Outlook:
-    """Return what a start of this agent would use or be refused for, for pages."""
+    """Return the default budget of an agent, and why a start of it would be refused, for pages."""
     try:
         defaults = defaults_for(agent)
     except (InvalidInput, ChangedOutside) as error:
@@ -95,7 +97,8 @@ def outlook(agent: Agent) -> Outlook:
 
 
 def _names(tags: Iterable[str]) -> list[str]:
-    """Return what defaults may call these tags: list entries, or an object's names and name:value pairs."""
+    """Return the names by which defaults may refer to these tags.
+    These are list entries, or an object's names and name:value pairs."""
     if isinstance(tags, dict):
         return [*tags, *(f"{name}:{value}" for name, value in tags.items())]
     return list(tags)
@@ -119,7 +122,7 @@ def _checked(row: BudgetDefault) -> Budget:
 
 
 def check_limit(wanted: Budget, most: Budget) -> None:
-    """Raises InvalidInput if a budget exceeds the key's limit."""
+    """Check that a budget is within the key's limit. Raises InvalidInput."""
     errors = [
         {
             "field": f"budget.{name}",
@@ -135,7 +138,7 @@ def check_limit(wanted: Budget, most: Budget) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """A new run's caps and time limit, with the event that records them, if there are any."""
+    """A new run's caps and time limit, and the event that records them, if there are any."""
 
     caps: Caps
     time_up_at: datetime | None
@@ -143,7 +146,7 @@ class Limits:
 
     @classmethod
     def of(cls, budget: Budget, by: Actor, *, not_before: datetime | None = None) -> Self:
-        """Return the limits of a budget that counts from now, or from when the run may begin."""
+        """Return the limits of a budget. Its time counts from now, or from `not_before` if that is later."""
         caps, until = budget.caps(), None
         if budget.time is not None:
             now = database_now()

@@ -1,5 +1,6 @@
-"""Report a child's proven end to its parent, once, and debit its usage, once that of its own children is known.
-Locks the parent, then the children's rows. The sweeper reports what nobody else did."""
+"""Report a child's proven end to its parent, once, and debit its usage.
+This waits until the usage of the child's own children is known. Locks the parent, then the children's rows. The sweeper
+reports ends that were not reported otherwise."""
 
 from __future__ import annotations
 
@@ -28,11 +29,11 @@ from runs.services.families import reopening
 from runs.services.families.reopening import BATCH, FAMILY
 
 log = logging.getLogger("runs.services.families")
-# Children of one parent in one transaction.
+# Limit of children of one parent in one transaction.
 TOGETHER = 50
-MAX_BYTES = 4 * 1024 * 1024  # as stored; a larger one goes alone
+MAX_BYTES = 4 * 1024 * 1024  # stored size; a larger one goes alone
 _COUNTED = (*RESOURCES, "unpriced_calls")
-# A run that is being retried has not ended, and one with working children has more usage to come.
+# Excludes runs that are being retried, which have not ended, and runs with working children, which will use more.
 _ENDED = """
     SELECT c.id, c.state, c.end_seq, c.graph_id, c.parent_slot, c.parent_attempt FROM runs_run c
     WHERE c.id = ANY(%s) AND c.parent = %s AND c.ended_at IS NOT NULL AND NOT c.is_told
@@ -52,7 +53,8 @@ def tell_parent(child: UUID) -> bool:
 
 
 def tell_many(children: Iterable[UUID]) -> int:
-    """Report the ends of these children, leaving failures to the sweeper."""
+    """Report the ends of these children, and return how many were reported.
+    Failures are logged and left to the sweeper."""
     notified, families = 0, defaultdict[UUID, list[UUID]](list)
     rows = Run.objects.filter(pk__in=list(children), parent__isnull=False).values_list("parent", "id")
     for parent, child in rows:
@@ -67,7 +69,7 @@ def tell_many(children: Iterable[UUID]) -> int:
 
 
 def untold(*, excluding: Sequence[UUID] = ()) -> dict[UUID, list[UUID]]:
-    """Return the first unreported ended children, by parent."""
+    """Return ended children that were not reported yet, by parent: the earliest ones, up to a batch."""
     families = defaultdict[UUID, list[UUID]](list)
     with connection.cursor() as cursor:
         cursor.execute(_UNTOLD, [list(excluding), BATCH])
@@ -77,7 +79,8 @@ def untold(*, excluding: Sequence[UUID] = ()) -> dict[UUID, list[UUID]]:
 
 
 def tell(parent: UUID, children: Sequence[UUID]) -> int:
-    """Report these children to one parent; returns how many. Raises RecordDamaged, JournalBroken, Run.DoesNotExist."""
+    """Report the ends of these children to one parent.
+    Returns how many. Raises RecordDamaged, JournalBroken, Run.DoesNotExist."""
     notified = 0
     while now := _tell(parent, children):
         notified += now
@@ -91,7 +94,7 @@ def _tell(parent: UUID, children: Sequence[UUID]) -> int:
     except NotFound:
         if is_recorded(parent):
             raise
-        Run.objects.filter(pk__in=children).update(is_told=True)  # the database's owner deleted the parent
+        Run.objects.filter(pk__in=children).update(is_told=True)  # The database's owner deleted the parent.
         return 0
     ended: dict[UUID, e.ChildEnded] = {}
     size = 0
@@ -118,15 +121,17 @@ def _tell(parent: UUID, children: Sequence[UUID]) -> int:
         _let_go_on(run, new)
         journal(parent, *new, by=FAMILY)
     if ended and run.parent is not None and run.state in ENDED:
-        transaction.on_commit(lambda: tell_parent(parent), robust=True)  # it waited for this one
+        # The report of the parent's own end waited for this one.
+        transaction.on_commit(lambda: tell_parent(parent), robust=True)
     return len(new)
 
 
 def _ended(
     parent: UUID, child: UUID, state: str, end_seq: int | None, graph_id: str, slot: str, attempt: int
 ) -> tuple[e.ChildEnded, int]:
-    """Return a child's end event and its stored size. Raises RecordDamaged, JournalBroken.
-    The event has the id that the child was started with, and the usage of all its continuations."""
+    """Return the event for a child's end, and its stored size.
+    Raises RecordDamaged, JournalBroken. The event has the id that the child was started with, and the usage of all its
+    continuations."""
     come = origin_of(child)
     first = come.first if come is not None else str(child)
     if first != child_id(str(parent), slot, attempt):
@@ -173,7 +178,7 @@ def _debit(head: Head, ended: Sequence[e.ChildEnded]) -> None:
 
 
 def _let_go_on(run: Run, ended: Sequence[e.ChildEnded]) -> None:
-    """Resolve the waits for these children and drive the run, even if the wait's row is gone."""
+    """Resolve the waits for these children, and wake the run, even if a wait's row is missing."""
     now, by_slot = database_now(), {(event.slot, event.attempt): event for event in ended}
     waits = run.waits.select_for_update().filter(
         slot__in=[event.slot for event in ended], kind=Wait.Kind.CHILD, resolved_at__isnull=True

@@ -1,5 +1,5 @@
 """Reopen a completed child when its parent undoes its effects, as planned in the parent's journal.
-The sweeper does it for the parent's wait, in its own transaction, so that nobody locks two runs."""
+The sweeper does this for the parent's wait, in a transaction of its own, so that no transaction locks two runs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ _DEBITED = (
     "usd_micro",
     "unpriced_calls",
 )
-# Open waits for undoing a child that has ended and was reported: not reopened yet. A wait's detail may be anything.
+# Open waits for undoing a child that has ended and was reported, which means that it was not reopened yet. A wait's
+# detail may hold anything, so the id is checked.
 _WAITED_FOR = """
     SELECT w.id, w.run_id, c.id FROM (
         SELECT id, run_id, CASE WHEN detail ->> 'undo' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
@@ -52,7 +53,8 @@ _WAITED_FOR = """
 
 
 def reopen_those_waited_for(parent: UUID | None = None, *, most: int = BATCH) -> int:
-    """Reopen children whose parents wait for it; returns how many. Failures are left to a person."""
+    """Reopen children whose parents wait for their undoing.
+    Returns how many were tried. After a failure the wait is refused, and a person decides."""
     with connection.cursor() as cursor:
         cursor.execute(_WAITED_FOR, {"parent": parent, "most": most})
         rows = cursor.fetchall()
@@ -61,7 +63,7 @@ def reopen_those_waited_for(parent: UUID | None = None, *, most: int = BATCH) ->
             reopen(child, above)
         except (DurableAgentsError, JournalBroken, Run.DoesNotExist) as no:
             if Run.objects.filter(pk=child, parent=above, node=UNDO_NODE, is_told=False).exists():
-                continue  # reopened meanwhile: its end will be reported
+                continue  # It was reopened meanwhile, and its end will be reported.
             log.error("run %s: its parent %s undoes what it did, and it can't be reopened: %s", child, above, no)
             _refuse(wait, above)
     return len(rows)
@@ -69,7 +71,8 @@ def reopen_those_waited_for(parent: UUID | None = None, *, most: int = BATCH) ->
 
 @transaction.atomic
 def reopen(child: UUID, parent: UUID) -> Run:
-    """Reopen a completed child to undo its effects. Raises Erased, IllegalTransition, NotFound, JournalBroken."""
+    """Reopen a completed child to undo its effects.
+    Raises Erased, IllegalTransition, NotFound, JournalBroken."""
     _, run = locked(child, under=FAMILY)
     if run.erased_at is not None:
         raise erased(child)
@@ -81,7 +84,7 @@ def reopen(child: UUID, parent: UUID) -> Run:
 
 
 def _set_going(run: Run, parent: UUID) -> Run:
-    """Reopen the run as undoing, where neither a cancel request nor a cap stops it."""
+    """Reopen the run as undoing. Clears what would stop it: a cancel request and caps."""
     now = database_now()
     run.reopen_to_undo()
     run.node, run.ended_at, run.end_seq, run.is_told = UNDO_NODE, None, None, False
@@ -99,7 +102,7 @@ def _planned(parent: UUID) -> list[Effect]:
 
 
 def _is_of(effect: Effect, run: Run) -> bool:
-    """Return whether a planned effect is this child, which may have continued as another run since."""
+    """Return whether a planned effect is this child or the run that this child continues."""
     come = origin_of(run.pk)
     first = str(run.pk) if come is None else come.first
     named = child_id(str(run.parent), effect.slot, effect.attempt)
@@ -119,7 +122,8 @@ def _refuse(wait_id: UUID, parent: UUID) -> None:
 
 
 def undone(run: Run, ended: Mapping[UUID, e.ChildEnded]) -> list[e.ChildEnded]:
-    """Return the end events of undone children, at their waits' slots, with usage since. Raises JournalBroken."""
+    """Return the end events of undone children for the slots of their waits.
+    They have the usage since the end that was reported before. Raises JournalBroken."""
     events = []
     waits: dict[str, Any] = {
         str(wait.detail["undo"]): wait

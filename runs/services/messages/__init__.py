@@ -1,1 +1,2 @@
-"""Messages to runs (`sending`) and views of their recorded state (`reading`). Rules as in `command`."""
+"""Messages to runs (`sending`) and views of their recorded state (`reading`).
+For locks and transactions see `command`."""

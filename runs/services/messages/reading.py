@@ -1,5 +1,6 @@
-"""A run's views: an author's function of the recorded state, run in its own thread with a time limit, without database.
-Only a few run at once, so one that never ends holds up nothing but views."""
+"""A run's views.
+Each is an author's function of the recorded state, which runs in its own thread with a time limit and without the
+database. Only a few run at once, so a function that never ends holds up nothing but views."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ class ViewTooSlow(DurableAgentsError):
 
 
 class _Stopped(BaseException):
-    """Raised in the thread when its time is up."""
+    """Raised in the function's thread when its time is up."""
 
 
 def read(run_id: UUID, name: str) -> Any:
@@ -63,7 +64,7 @@ def _answered(view: View, state: Any) -> Any:
 
 
 def in_time(name: str, ask: Callable[[], Any], seconds: float = SECONDS) -> Any:
-    """Return the result of an author's function within so many seconds, without the database.
+    """Return the result of an author's function, which gets `seconds` and no database.
     Raises Busy, ViewFailed, ViewTooSlow."""
     if not _rooms.acquire(timeout=SECONDS):
         raise Busy("Other views are being evaluated")

@@ -1,4 +1,4 @@
-"""Sending a run a message: a request that it takes while it waits or works, and answers."""
+"""Sending a message to a run: a request that the run takes while it waits or works, and answers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from runs.services.continuation import check_not_continued, for_newest, is_of_ch
 
 @dataclass(frozen=True, slots=True)
 class MessageDetail:
-    """A message with the payloads of its events; `code` and `why` if it was refused or failed."""
+    """A message with the payloads of its events. `code` and `why` are set if it was refused or failed."""
 
     row: Message
     body: Any = None
@@ -61,7 +61,8 @@ class MessageDetail:
 
 
 def told_of(messages: Iterable[Message], *, is_head: bool = False) -> list[MessageDetail]:
-    """Return messages with their payloads, in one query; with `is_head`, only the head of large ones."""
+    """Return messages with their payloads, in one query.
+    With `is_head`, only the beginning of large payloads."""
     rows = list(messages)
     near = Q()
     for row in rows:
@@ -89,7 +90,7 @@ def _message_detail(row: Message, came: Event | None, answered: Event | None, is
 
 
 def _payload(event: Event | None, is_head: bool) -> Any:
-    """Return the payload; None for a damaged row, so that pages still show the others."""
+    """Return the payload; None for a damaged row, so that pages can still show the others."""
     try:
         return payload_of(event, is_head=is_head) if event is not None else None
     except (ValueError, RecursionError):
@@ -97,14 +98,14 @@ def _payload(event: Event | None, is_head: bool) -> Any:
 
 
 MAX_SECONDS = 30
-MAX_WAITERS = 2  # of eight concurrent requests, durableagents/server/admission.py
+MAX_WAITERS = 2  # of eight concurrent requests (durableagents/server/admission.py)
 _PAUSES = (0.02, 0.05, 0.1, 0.2, 0.3)
 _waiters = threading.BoundedSemaphore(MAX_WAITERS)
 
 
 def wait_for(message: Message, seconds: float) -> Message:
-    """Return the message once it is answered, or as it is after so many seconds.
-    Polls, giving its connection back in between; returns at once if too many requests wait in this process."""
+    """Return the message once it is answered, or after so many seconds as it is then.
+    Polls, and gives its connection back in between. Returns at once if too many requests wait in this process."""
     if message.outcome or seconds <= 0 or not _waiters.acquire(blocking=False):
         return message
     try:
@@ -126,7 +127,8 @@ def agent_of(run: Run) -> Agent:
 
 
 def state_of(run: Run, agent: Agent) -> BaseModel:
-    """Return a new object of the recorded state: of the newest visit, with messages' changes. Raises RecordDamaged."""
+    """Return a new object with the recorded state of the newest visit, including messages' changes. Raises
+    RecordDamaged."""
     try:
         return agent.state.model_validate(_plain(run, agent))
     except (JournalBroken, ValidationError) as error:
@@ -181,7 +183,7 @@ class Sent:
 
 
 class NotTaken(DurableAgentsError):
-    """Nothing in the agent takes what was sent."""
+    """The agent declares nothing of this name that can be sent."""
 
     status, code, title = 422, "not-taken", "Not accepted by the agent"
 
@@ -221,7 +223,7 @@ class CheckFailed(DurableAgentsError):
 
 
 class TooMany(DurableAgentsError):
-    """Too many messages of the run are unanswered."""
+    """The run has too many unanswered messages."""
 
     status, code, title = 429, "too-many-messages", "Too many unanswered messages"
 
@@ -233,9 +235,10 @@ class TooMany(DurableAgentsError):
 
 
 def send(run_id: UUID, name: str, request: Any, *, by: Actor, sender_id: str | None = None) -> Sent:
-    """Send a message to a run or its newest continuation; with `sender_id`, a sender's repeat is the same message.
-    Raises NotFound, NotTaken, InvalidInput, CheckRefused, CheckFailed, IllegalTransition (the run has ended or is
-    ending), OtherMessage, TooLarge, TooMany, RecordDamaged, UnknownAgent, UnknownVersion."""
+    """Send a message to a run or its newest continuation.
+    With `sender_id`, repeated sending yields the same message. Raises NotFound, NotTaken, InvalidInput, CheckRefused,
+    CheckFailed, IllegalTransition (the run has ended or is ending), OtherMessage, TooLarge, TooMany, RecordDamaged,
+    UnknownAgent, UnknownVersion."""
     run = newest(run_id)
     known = _earlier_message(run, name, request, by, sender_id)
     if known is not None:
@@ -247,7 +250,8 @@ def send(run_id: UUID, name: str, request: Any, *, by: Actor, sender_id: str | N
 
 
 def declared_of(run: Run, name: str) -> Declared:
-    """Return the declaration of a message in the run's version. Raises NotTaken, UnknownAgent, UnknownVersion."""
+    """Return the declaration of a message in the run's version.
+    Raises NotTaken, UnknownAgent, UnknownVersion."""
     takes = agent_of(run).messages
     if name not in takes:
         raise NotTaken(run.graph_id, "message", name, sorted(takes))
@@ -255,7 +259,8 @@ def declared_of(run: Run, name: str) -> Declared:
 
 
 def _checked(run: Run, declared: Declared, request: Any) -> Any:
-    """Return the request as recorded, after the agent's own check, which runs before any lock."""
+    """Return the request in the form that is recorded, after the agent's own check.
+    The check runs before any lock."""
     size = len(json.dumps(request, ensure_ascii=False).encode("utf-8", "replace"))
     if size > MAX_BYTES:
         raise TooLarge("message", MAX_BYTES)
@@ -315,7 +320,7 @@ def _must_live(run: Run, head: Head | None = None) -> None:
 
 
 def _earlier_message(run: Run, name: str, request: Any, by: Actor, sender_id: str | None) -> Message | None:
-    """Return this sender's message with the same id, to this run or its predecessors. Raises OtherMessage."""
+    """Return this sender's message with the same id to this run or its predecessors. Raises OtherMessage."""
     if sender_id is None:
         return None
     known = Message.objects.filter(is_of_chain(run), by=by.ref, sender_id=sender_id).order_by("-id").first()
@@ -325,7 +330,8 @@ def _earlier_message(run: Run, name: str, request: Any, by: Actor, sender_id: st
 
 
 def _is_same(run: Run, known: Message, request: Any) -> bool:
-    """Return whether the request equals the recorded one; an identical one is known without the run's version."""
+    """Return whether the request equals the recorded one.
+    If the two are identical, the run's version isn't needed."""
     payload = unpack(Event.objects.values_list("sealed", flat=True).get(run_id=known.run_id, seq=known.seq))
     try:
         if canonical(request) == canonical(payload):

@@ -1,1 +1,2 @@
-"""Settling unknown outcomes by two people: proposals (`agreeing`) and senders (`senders`); see also `reconciling`."""
+"""Settling unknown outcomes by two people: proposals (`agreeing`) and the calls' senders (`senders`); see also
+`reconciling`."""

@@ -1,5 +1,6 @@
-"""Proposals on unknown outcomes: the first changes nothing, the same by a second person settles the call.
-"Fail the run" and actions from a shell need no second person. Rules as in `runs/services/command.py`."""
+"""Proposals on unknown outcomes.
+The first one changes nothing; the same by a second person settles the call. "Fail the run" and actions from a shell
+need no second person. For locks and transactions see `runs/services/command.py`."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ _KINDS = [e.OutcomeProposed.KIND, e.OutcomeWithdrawn.KIND, e.UpstreamAsked.KIND,
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A person's proposal, the `n`-th about its attempt. It is void after `news`, a later event about the call."""
+    """A person's proposal, the `n`-th about its attempt.
+    `news` is a later event about the call, which makes it void."""
 
     n: int
     seq: int
@@ -56,7 +58,7 @@ class Proposal:
 
 @dataclass(slots=True)
 class Heard:
-    """The state of an unknown outcome: pending proposal, requested query, and the upstream's last answer."""
+    """What is known of an unknown outcome: pending proposal, requested query, and the upstream's last answer."""
 
     said: Proposal | None = None
     asked_by: str = ""
@@ -68,7 +70,7 @@ class Heard:
     told_seq: int = 0
 
     def learn(self, seq: int) -> None:
-        """Void the proposal because of a later event about the call."""
+        """Make the proposal void because of a later event about the call."""
         if self.said is not None and self.said.is_open:
             self.said = replace(self.said, news=seq)
 
@@ -78,12 +80,12 @@ class Heard:
 
 
 def newest(waits: Iterable[Wait]) -> dict[UUID, Proposal]:
-    """Return the newest proposal, by wait, of those unknown outcomes that have one."""
+    """Return the newest proposal on each unknown outcome that has one, by wait."""
     return {wait: found.said for wait, found in heard(waits).items() if found.said is not None}
 
 
 def heard(waits: Iterable[Wait]) -> dict[UUID, Heard]:
-    """Return what authentic events say of each unknown outcome among `waits`, by wait, in one query."""
+    """Return the state of each unknown outcome among `waits` by its authentic events, by wait, in one query."""
     unknown_waits = {(w.run_id, w.slot, w.attempt, w.n): w.pk for w in waits if w.kind == Wait.Kind.RECONCILE}
     if not unknown_waits:
         return {}
@@ -147,34 +149,34 @@ PROPOSE, WITHDRAW = "outcome_propose", "outcome_withdraw"
 
 
 class AlreadySaid(DurableAgentsError):
-    """The same person has said this before: it takes another person."""
+    """The same person has proposed this before; another person must agree."""
 
     status, code, title = 409, "already-said", "A second person is needed"
 
 
 class SaidOtherwise(DurableAgentsError):
-    """The proposal the caller agrees with is no longer in force."""
+    """The proposal that the caller agrees with is no longer in force."""
 
     status, code, title = 409, "said-otherwise", "The proposal has changed"
 
 
 class NothingProposed(DurableAgentsError):
-    """The caller has no proposal to take back."""
+    """The caller has no proposal to withdraw."""
 
     status, code, title = 409, "nothing-proposed", "Nothing to withdraw"
 
 
 def says(verdict: str, receipt: Any) -> str:
-    """Return the digest that two proposals must share; only `happened` includes the receipt."""
+    """Return the digest that two matching proposals share. It includes the receipt only for `happened`."""
     fields = {"verdict": verdict, "receipt": receipt if verdict == "happened" else None}
     try:
-        return sha256(canonical(fields)).hexdigest()  # 1 and 1.0 are one number
+        return sha256(canonical(fields)).hexdigest()  # 1 and 1.0 are the same number
     except ValueError:
         return digest_of(fields)
 
 
 def is_for_two() -> bool:
-    """Return whether two people settle unknown outcomes, as a page shows it (without a lock)."""
+    """Return whether two people must settle unknown outcomes, for a page (without a lock)."""
     return is_guarded(OUTCOMES)
 
 
@@ -187,16 +189,16 @@ def must_have_read(run_id: UUID, wait_id: UUID | None) -> None:
 
 
 def receipt_of(wait: Wait, number: int) -> Any:
-    """Return the receipt of the proposal that someone agrees with. Raises SaidOtherwise."""
+    """Return the receipt of the proposal that the caller agrees with. Raises SaidOtherwise."""
     return _proposal_in_force(newest([wait]).get(wait.pk), number).receipt
 
 
 def weighed(
     act: Act, wait: Wait, invoked: e.ToolInvoked, verdict: str, payload: dict[str, Any], *, agrees_with: int | None
 ) -> e.OutcomeProposed | Proposal | None:
-    """Return None if the verdict settles the call alone, the Proposal it confirms, or else the event to record.
-    Needs the run's lock. `agrees_with` is the number of the proposal the person read. Raises AlreadySaid, Forbidden,
-    SaidOtherwise."""
+    """Return None if the verdict settles the call alone, the Proposal it confirms, or the event to record.
+    Needs the run's lock. `agrees_with` is the number of the proposal that the person read. Raises AlreadySaid,
+    Forbidden, SaidOtherwise."""
     verdict_text, before = says(verdict, payload["receipt"]), newest([wait]).get(wait.pk)
     if agrees_with is not None and _proposal_in_force(before, agrees_with).says != verdict_text:
         raise SaidOtherwise(
@@ -233,7 +235,7 @@ def weighed(
 
 
 def _proposal_in_force(before: Proposal | None, number: int) -> Proposal:
-    """Return the proposal if it is in force under this number. Raises SaidOtherwise."""
+    """Return the proposal if it has this number and is in force. Raises SaidOtherwise."""
     if before is None or before.n != number:
         text = "none is open" if before is None else f"{before.by} proposes something else"
         raise SaidOtherwise(f"The proposal you agree with has changed: {text}. Read it again.")
@@ -251,7 +253,8 @@ def counts(before: Proposal) -> bool:
 
 
 def must_count(by: Actor) -> int:
-    """Return the person; API keys don't count, as administrators make them for others. Raises Forbidden."""
+    """Return the account of a person who counts as one of two.
+    API keys don't, because administrators make them for others. Raises Forbidden."""
     if by.kind != "user" or by.person is None:
         raise Forbidden("Two people must settle an unknown outcome, and each must be signed in. An API key can't.")
     if not holds(account_of(by), OPERATOR):
@@ -260,7 +263,7 @@ def must_count(by: Actor) -> int:
 
 
 def put_down(act: Act, wait: Wait, event: e.OutcomeProposed) -> Proposal:
-    """Record the first proposal and notify those who could confirm it."""
+    """Record the first proposal, and notify those who could confirm it."""
     after = {"tool": event.tool, "verdict": event.verdict, "attempt": event.attempt}
     _record(PROPOSE, act, wait, event, after=after)
     features.notify(
@@ -273,7 +276,7 @@ def put_down(act: Act, wait: Wait, event: e.OutcomeProposed) -> Proposal:
 
 @transaction.atomic
 def take_back(run_id: UUID, wait_id: UUID, *, justification: str, by: Actor) -> Run:
-    """Take back one's own proposal on the unknown outcome `wait_id`.
+    """Withdraw one's own proposal on the unknown outcome `wait_id`.
     Raises Forbidden, NotFound, NothingProposed, JustificationRequired."""
     act = Act("reconcile", run_id, by=by, justification=justification)
     wait = act.run.waits.select_for_update().filter(pk=wait_id, kind=Wait.Kind.RECONCILE).first()

@@ -1,4 +1,4 @@
-"""Check that the sender of a call is gone, before the call is made again."""
+"""Checks that the sender of a call is gone, before the call is made again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ACTION = "upstream_ask"
 
 @transaction.atomic
 def ask(run_id: UUID, wait_id: UUID, *, justification: str, by: Actor) -> Run:
-    """Request that the upstream is queried about the call of `wait_id`, once a worker has the run.
+    """Request that the upstream is queried about the call of `wait_id` as soon as a worker has the run.
     Raises IllegalTransition, JustificationRequired, Forbidden, NotFound."""
     act = Act("reconcile", run_id, by=by, justification=justification)
     wait = act.run.waits.select_for_update().filter(pk=wait_id, kind=Wait.Kind.RECONCILE).first()
@@ -67,32 +67,32 @@ def has_hook(run: Run, wait: Wait) -> bool:
     return tool is not None and tool.reconcile is not None
 
 
-# After either of these the call may be on its way.
+# Events after which the call may have been sent.
 _SENDS = ("ToolInvoked", "ToolRedispatched")
-# Tolerance for clocks and networks beyond a request's timeout.
+# Tolerance for clocks and networks, added to a request's timeout.
 SLACK = timedelta(seconds=5)
 
 
 class MayStillSend(Exception):
-    """The reason why a call may not be made again yet, and what to do about it, in a sentence."""
+    """A sentence on why a call may not be made again yet, and what to do about it."""
 
 
 def attested(run: Run, slot: str, number: int, tool: str, past: Attempt, *, now: datetime, is_attested: bool) -> str:
-    """Return what was attested of a call's senders, "" if all are proven gone. Raises MayStillSend.
+    """Return what was attested about a call's senders; "" if all are proven gone. Raises MayStillSend.
 
-    No fence closes the gap between a worker's check and its first byte: before a call is sent again, its last sender
-    must be gone, unless it is known to be done, and every earlier one that lost the run. `past` is the record of
-    attempt `number` at `slot`, `now` the database's clock; with `is_attested` a person says that nothing of a worker
-    given up without proof still runs.
+    No fence closes the gap between a worker's check and the first byte it sends. So before a call is sent again, its
+    last sender must be gone, unless that one is known to be done, and so must every earlier sender that lost the run.
+    `past` is the record of attempt `number` at `slot`, `now` the database's clock. With `is_attested` a person says
+    that nothing of a worker given up without proof still runs.
     """
     sends = Event.objects.filter(run_id=run.pk, slot=slot, attempt=number, kind__in=_SENDS)
-    sent_at = dict(sends.order_by("seq").values_list("epoch", "at"))  # when each claim sent last
+    sent_at = dict(sends.order_by("seq").values_list("epoch", "at"))  # time of each claim's last sending
     if not sent_at:
         return _of_nobody(is_attested)
     lost = Event.objects.filter(run_id=run.pk, kind="WorkerLost", epoch__in=sent_at).values_list("epoch", flat=True)
     unknown, last = past.unknown, max(sent_at)
     doubtful = {last, *lost}
-    # A sender that reported an outcome, even an unknown one, has nothing more to send.
+    # A sender that reported an outcome, even an unknown one, sends no more.
     is_reported = past.accepted is not None or past.result is not None
     if is_reported or (isinstance(unknown, e.ToolOutcomeUnknown) and unknown.is_sender_done):
         doubtful.discard(last)
@@ -101,14 +101,15 @@ def attested(run: Run, slot: str, number: int, tool: str, past: Attempt, *, now:
 
 
 def _word_on(run: Run, tool: str, epoch: int, sent_at: datetime, *, now: datetime, is_attested: bool) -> str:
-    """Return what was attested of one sender; "" if it is proven gone. Raises MayStillSend.
-    Of a worker given up without proof, the request's timeout must be over and the person must attest that nothing runs.
+    """Return what was attested about one sender; "" if it is proven gone.
+    Raises MayStillSend. For a worker given up without proof, the request's timeout must be over, and the person must
+    attest that nothing runs.
     """
     worker = next(_claimants(run.pk, epoch), None)
     if worker is None:
         return _of_nobody(is_attested)
     sender = Process.objects.filter(pk=worker).first()
-    if sender is None:  # the row of a recent sender was removed
+    if sender is None:  # without a row: removed after a while, or deleted from outside if the call is recent
         return _of_nobody(is_attested) if now - sent_at < KEPT else ""
     if is_gone(sender) or (sender.ended_at is not None and sender.end_cause not in WITHOUT_PROOF):
         return ""
@@ -138,7 +139,7 @@ def _claimants(run_id: UUID, epoch: int) -> Iterator[str]:
     for clear in claims.values_list("clear", flat=True):
         try:
             claimed = e.decode(clear)
-        except (ValueError, KeyError, TypeError):  # reported by `verify`
+        except (ValueError, KeyError, TypeError):  # `verify` reports it
             continue
         if isinstance(claimed, e.RunClaimed):
             yield claimed.worker

@@ -1,5 +1,6 @@
 """Starts under a business key: one run per agent and key is active, others are queued.
-The key's lock comes before heads; ends and retries don't take it, so the index `runs_run_one_of_key` decides races."""
+The key's lock is taken before heads. Ends and retries don't take it, so the index `runs_run_one_of_key` decides races
+with them."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from runs.services import command, lifecycle, signals
 from runs.services.bodies import StartBody
 from runs.services.lifecycle import Accepted, Plan
 
-# Per key; more than this needs a queue, not a key.
+# Limit per key. Larger numbers need a queue instead of a key.
 MAX_QUEUED = 1000
 FARTHEST = timedelta(days=366)
 _CHECKS = 5
@@ -51,7 +52,7 @@ class KeyTaken(DurableAgentsError):
 
 
 class KeyBusy(DurableAgentsError):
-    """The key's runs kept changing while it was tried."""
+    """The key's runs changed during each attempt."""
 
     status, code, title = 409, "business-key-busy", "The business key is busy"
 
@@ -91,7 +92,7 @@ class Wanted:
 
     @classmethod
     def of(cls, body: StartBody, request_key: str = "") -> Self:
-        """Return the start that a body requests. Raises InvalidInput for a contradictory one."""
+        """Return the start that a body requests. Raises InvalidInput if its parts contradict each other."""
         _check_rule(body)
         signal, seconds = body.signal, body.debounce_seconds
         return cls(
@@ -116,7 +117,8 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The run that answers a start, and whether it is new; `accepted` if nothing was done to it since."""
+    """The run that answers a start, and whether it is new.
+    `accepted` is set if nothing was done to it since."""
 
     run: Run
     accepted: Accepted | None = None
@@ -128,8 +130,8 @@ class Begun:
 
 
 def start(wanted: Wanted, *, by: Actor, most: Budget | None = None) -> Begun:
-    """Start a run in the caller's transaction.
-    Raises KeyTaken, KeyBusy, and what `lifecycle.accept`, `lifecycle.cancel` and `signals.signal` raise."""
+    """Start a run in the caller's transaction. Raises KeyTaken, KeyBusy, and what `lifecycle.accept`,
+    `lifecycle.cancel` and `signals.signal` raise."""
     assert connection.in_atomic_block, "a start and its effects on other runs of its key must be one transaction"
     if not wanted.is_plain:
         _check_times(wanted, now=database_now())
@@ -151,14 +153,14 @@ def start(wanted: Wanted, *, by: Actor, most: Budget | None = None) -> Begun:
 
 
 class _Moved(Exception):
-    """The run that was to answer the start has ended meanwhile."""
+    """The run that was to answer the start has ended or continued meanwhile."""
 
 
 def _start_keyed(wanted: Wanted, name: str, *, by: Actor, most: Budget | None) -> Begun:
     alive = living(name, wanted.business_key)
     if not alive:
         return Begun.of(_accept(wanted, _plan(wanted), by=by, most=most))
-    # Queueing only waits. Any other rule would expose or change someone else's run.
+    # Queueing only waits. Any other rule would expose or change another person's run.
     if wanted.on_conflict != "queue" and (hidden := _hidden(alive)) is not None:
         raise KeyTaken(hidden)
     return _RULES[wanted.on_conflict](wanted, alive, by, most)
@@ -177,7 +179,8 @@ def _refuse(wanted: Wanted, alive: list[Run], by: Actor, most: Budget | None) ->
 
 
 def _join(wanted: Wanted, alive: list[Run], by: Actor, most: Budget | None) -> Begun:
-    """Answer with the active run; the input is checked all the same, by that run's version if it is here."""
+    """Answer with the active run.
+    The input is checked nevertheless, by that run's version if this process has it."""
     is_known = alive[0].graph_id in registry.graph_ids()
     which = alive[0].graph_id if is_known and "@" not in wanted.agent else wanted.agent
     lifecycle.checked(registry.find(which), wanted.input)
@@ -193,14 +196,15 @@ def _queue(wanted: Wanted, alive: list[Run], by: Actor, most: Budget | None) -> 
 
 
 def _replace(wanted: Wanted, alive: list[Run], by: Actor, most: Budget | None) -> Begun:
-    """Cancel all runs of the key, newest first so that none is let in, and begin or queue the new one."""
+    """Cancel all runs of the key, and begin or queue the new one.
+    The newest goes first, so that no queued run is started."""
     for run in reversed(alive):
         _cancel(run, by=by, why=f"replaced by a new run of its key {wanted.business_key}")
     return _begin_or_queue(wanted, alive[0].agent, by=by, most=most)
 
 
 def _debounce(wanted: Wanted, alive: list[Run], by: Actor, most: Budget | None) -> Begun:
-    """Replace the last run of the key if it hasn't begun; else queue behind it."""
+    """Replace the last run of the key if it hasn't begun; otherwise queue the new run behind it."""
     _, last = command.locked(alive[-1].id, under=by)
     if last.state in ENDED:
         raise _Moved
@@ -224,7 +228,8 @@ _RULES: dict[str, Rule] = {
 
 
 def _cancel(run: Run, *, by: Actor, why: str) -> None:
-    """Cancel a run unless it has ended or is ending. Raises _Moved if it continued as another, Forbidden."""
+    """Cancel a run unless it has ended or is ending.
+    Raises Forbidden, and _Moved if it continued as another run."""
     try:
         with transaction.atomic():
             lifecycle.cancel(run.id, by=by, justification=why, by_rule=True)
@@ -262,7 +267,8 @@ def _plan(wanted: Wanted) -> Plan:
 
 
 def _delivered(wanted: Wanted, begun: Begun, *, by: Actor) -> Begun:
-    """Send the signal that comes with the start to the run that answers it. Raises _Moved if that has ended."""
+    """Send the signal that comes with the start to the run that answers it.
+    Raises _Moved if that run has ended."""
     if wanted.deliver is None:
         return begun
     signal = wanted.deliver
@@ -274,7 +280,7 @@ def _delivered(wanted: Wanted, begun: Begun, *, by: Actor) -> Begun:
 
 
 def _check_rule(body: StartBody) -> None:
-    """Raises InvalidInput for a rule without its key or window, or the reverse."""
+    """Check that a conflict rule comes with its key and window, and the reverse. Raises InvalidInput."""
     errors = []
     is_debounced = body.on_conflict == "debounce"
     if body.on_conflict is not None and body.business_key is None:
@@ -292,7 +298,7 @@ def _check_rule(body: StartBody) -> None:
 
 
 def _check_times(wanted: Wanted, *, now: datetime) -> None:
-    """Raises InvalidInput for times that leave no time to begin, or are too far away."""
+    """Check that the times leave time to begin, and aren't too far away. Raises InvalidInput."""
     errors = []
     if wanted.start_at is not None and abs(wanted.start_at - now) > FARTHEST:
         fix = "an earlier time" if wanted.start_at > now else "a future time, or none"
@@ -308,13 +314,13 @@ def _check_times(wanted: Wanted, *, now: datetime) -> None:
 
 
 def lock(agent: str, key: str) -> None:
-    """Lock the key until the transaction ends. No head may be locked before it."""
+    """Lock the key until the transaction ends. The caller must not have locked any head before."""
     named = hashlib.sha256(f"business key\n{agent}\n{key}".encode()).digest()
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [int.from_bytes(named[:8], "big", signed=True)])
 
 
 def living(agent: str, key: str) -> list[Run]:
-    """Return the runs of a key that have not ended: the active one, then those queued, in order."""
+    """Return the runs of a key that have not ended: the active one, then the queued ones in order."""
     rows = Run.objects.filter(agent=agent, business_key=key, ended_at__isnull=True).exclude(business_key="")
     return sorted(rows.order_by("created_at", "id")[: MAX_QUEUED + 1], key=lambda run: run.is_queued)

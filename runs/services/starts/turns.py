@@ -1,5 +1,6 @@
-"""Queued runs of a business key: let the next one in when a run ends, and cancel those too late to begin.
-Done after the commit of the end, or by the sweeper."""
+"""Queued runs of a business key.
+Starts the next one when a run ends, and cancels those too late to begin. This happens after the commit of the end, or
+in the sweeper."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ _LATE = """
 
 
 def ended(*, excluding: Iterable[UUID] = ()) -> list[UUID]:
-    """Return ended runs of a key whose successor was not let in yet, oldest first."""
+    """Return ended runs with a key whose next queued run was not started yet, oldest first."""
     return _ids(_ENDED, excluding)
 
 
@@ -48,21 +49,22 @@ def _ids(statement: str, excluding: Iterable[UUID]) -> list[UUID]:
 
 
 def pass_on_from(runs: Iterable[UUID]) -> int:
-    """Let in the next run after each of these that has ended. Returns how many were let in."""
+    """Start the next queued run for each of these that has ended. Returns how many were started."""
     rows = Run.objects.filter(pk__in=list(runs), ended_at__isnull=False, is_passed_on=False)
     return sum(pass_on(run_id) for run_id in rows.exclude(business_key="").values_list("id", flat=True))
 
 
 @transaction.atomic
 def pass_on(run_id: UUID) -> bool:
-    """Start the next queued run of a business key after a run has ended, once. Returns whether one was started."""
+    """Start the next queued run of a business key after a run has ended, once.
+    Returns whether there was one."""
     named = Run.objects.get(pk=run_id)
     keys.lock(named.agent, named.business_key)
     ended = Run.objects.get(pk=run_id)
     if ended.ended_at is None or ended.is_passed_on:
         return False
     is_let_in = _let_in_next(ended)
-    # This end and no later one: the run may be retried just now, and end again.
+    # Only this end counts, not a later one: the run may be retried at this moment, and end again.
     Run.objects.filter(pk=run_id, ended_at=ended.ended_at).update(is_passed_on=True)
     return is_let_in
 
@@ -70,17 +72,18 @@ def pass_on(run_id: UUID) -> bool:
 def _let_in_next(ended: Run) -> bool:
     for run in keys.living(ended.agent, ended.business_key):
         if not run.is_queued:
-            return False  # another is active: they wait for its end
+            return False  # Another run is active. The queued ones wait for its end.
         try:
             if let_in(run.id, after=ended.id):
                 return True
-        except RecordDamaged as damaged:  # it stays queued, but doesn't hold up those behind it
+        except RecordDamaged as damaged:  # It stays queued, but doesn't hold up the ones behind it.
             log.error("run %s: its turn has come, and it can't be let in: %s", run.id, damaged)
     return False
 
 
 def let_in(run_id: UUID, *, after: UUID | None) -> bool:
-    """Let in a queued run, even if something else holds it. Needs its key's lock. False: it has ended."""
+    """Start a queued run, even if something else holds it up.
+    Needs its key's lock. False if the run has ended."""
     _, run = locked(run_id, under=TURNS)
     if run.state in ENDED or not run.is_queued:
         return False
@@ -95,7 +98,7 @@ def let_in(run_id: UUID, *, after: UUID | None) -> bool:
 
 @transaction.atomic
 def give_up(run_id: UUID) -> bool:
-    """Cancel a run that passed its latest start time. False: it has begun or ended meanwhile."""
+    """Cancel a run that has passed its latest start time. False if it has begun or ended meanwhile."""
     head, run = locked(run_id, under=SWEEPER)
     now = database_now()
     if run.state in ENDED or run.started_at is not None or run.start_before is None or run.start_before > now:
@@ -107,10 +110,10 @@ def give_up(run_id: UUID) -> bool:
 
 
 def follow(action: str, run: Run) -> None:
-    """After the commit, let in the next run if this one ended."""
+    """After the commit, start the next queued run if this one ended."""
     if run.business_key and run.state in ENDED:
 
-        def passing_on() -> None:  # named, because Django logs the name if it fails
+        def passing_on() -> None:  # a named function, because Django logs the name if it fails
             pass_on(run.pk)
 
         transaction.on_commit(passing_on, robust=True)

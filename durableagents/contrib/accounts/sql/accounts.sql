@@ -1,7 +1,7 @@
--- Changes of second factors and linked sign-ins are recorded as those of accounts are (durableagents/sql/accounts.sql).
+-- Changes of second factors and linked sign-ins are recorded like those of accounts (durableagents/sql/accounts.sql).
 
--- Trigger: second factors and their recovery codes. Of a passkey the record has its name and the digest of its public key. Using a code or a passkey
--- is no change; using one of the ten recovery codes is.
+-- Trigger: record changes of second factors and recovery codes. Of a passkey, the record has its name and the digest of its public key. Using a code
+-- or a passkey is no change; using one of the ten recovery codes is.
 CREATE OR REPLACE FUNCTION accounts_on_factor() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
 DECLARE
@@ -27,7 +27,7 @@ END $$;
 CREATE OR REPLACE TRIGGER accounts_are_recorded AFTER INSERT OR UPDATE OR DELETE ON mfa_authenticator
     FOR EACH ROW EXECUTE FUNCTION accounts_on_factor();
 
--- Trigger: the identity provider (issuer and subject) by which an account may sign in.
+-- Trigger: record the identities (issuer and subject) by which an account may sign in.
 CREATE OR REPLACE FUNCTION accounts_on_link() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
 DECLARE
@@ -48,8 +48,8 @@ END $$;
 CREATE OR REPLACE TRIGGER accounts_are_recorded AFTER INSERT OR UPDATE OR DELETE ON socialaccount_socialaccount
     FOR EACH ROW EXECUTE FUNCTION accounts_on_link();
 
--- Return what else the code of an account covers (ledger/sql/protected.sql): its second factors and linked sign-ins. What the use of a factor
--- changes is left out: it opens nothing by itself.
+-- Return what else the code of an account covers (ledger/sql/protected.sql): its second factors and linked sign-ins. Columns that change when
+-- a factor is used are left out, because they give no access.
 CREATE OR REPLACE FUNCTION ledger_account_parts(p_user bigint) RETURNS jsonb
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, public, pg_temp AS $$
 BEGIN

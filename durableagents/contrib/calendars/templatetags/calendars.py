@@ -14,5 +14,5 @@ register = template.Library()
 
 @register.simple_tag
 def timing_form(shown_timing: ShownTiming, refused: Refused | None) -> dict[str, Any]:
-    """Return the form's values: the refused input, else what is set."""
+    """Return the form's values: the refused input, or else the current settings."""
     return shown_timing.form(refused.typed if refused is not None and refused.act == "QueueTimings" else None)

@@ -1,1 +1,1 @@
-"""Crash tests of agents: workers are killed at each crash point on a private stack, and the effects compared."""
+"""Crash tests of agents: kill workers at each crash point on a private stack, and compare the effects."""

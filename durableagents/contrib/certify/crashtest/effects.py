@@ -1,5 +1,8 @@
-"""Outside effects, read from the upstream's own record (a file, an address, a function), or else from the calls that
-left the workers; and the parameters of a crash test."""
+"""Read outside effects, and the parameters of a crash test.
+
+Effects come from the upstream system's own record (a file, an address, a function), or else from the calls that the
+workers sent.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +26,12 @@ _ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^\s'\"<>|]+")
 _SECRET = re.compile(
     r"pass|pwd|secret|token|key|auth|cred|sig|session|jwt|bearer|code|access|api|private|hash", re.IGNORECASE
 )
-_MAX_PLAIN = 24  # longer values are hidden, since they may be secret under any name
+_MAX_PLAIN = 24  # longer values are hidden, since under any name they may be secret
 HIDDEN = "***"
 
 
 def without_secrets(text: str) -> str:
-    """Return a text in which credentials and possible secrets in URLs are hidden."""
+    """Return a text with credentials and possible secrets in URLs masked."""
     return _ADDRESS.sub(lambda match: _masked(match.group()), text)
 
 
@@ -55,30 +58,33 @@ def _masked(address: str) -> str:
 
 
 def _host(split: SplitResult) -> str:
-    """Return the host and port, with user and password hidden. Raises ValueError."""
+    """Return host and port, with user and password masked. Raises ValueError."""
     _, at, host = split.netloc.rpartition("@")
-    if split.port == 0:  # a non-numeric port raises ValueError: it may be part of a password
+    if split.port == 0:  # a port that isn't a number raises ValueError: it may be part of a password
         raise ValueError
     return f"{HIDDEN}@{host}" if at else host
 
 
 def _masked_part(part: str) -> str:
-    """Return a part of a query with its value hidden if it may be secret; parts without a name are hidden."""
+    """Return a part of a query, with its value masked if it may be secret. Parts without a name are masked."""
     name, equals, value = part.partition("=")
     if part and (not equals or len(name) > _MAX_PLAIN):
         return HIDDEN
     return f"{name}={HIDDEN}" if _SECRET.search(unquote(name)) or len(value) > _MAX_PLAIN else part
 
 
-# Crash points of a tool's call, and those outside any call.
+# Crash points of a tool's call, and crash points outside any call.
 TOOL_POINTS = ("CP1", "CP2", "CP3", "CP4", "CP6")
 RUN_POINTS = ("CP0", "CP5", "CP7", "CP8", "CP9")
-NO_TOOL = ""  # the tool of a case outside any call
+NO_TOOL = ""  # stands for the tool in a case outside any call
 
 
 @dataclass(frozen=True, slots=True)
 class CrashTest:
-    """Parameters of a test. `answers` is what people do: `approve` (true), `answers`, `signals`, `receipts` by tool."""
+    """Parameters of a test.
+
+    `answers` is what the simulated people do: `approve` (true), `answers`, `signals`, and `receipts` by tool.
+    """
 
     agent: str
     input: Any
@@ -95,18 +101,18 @@ class CrashTest:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One run and its crash point; without a point it is the undisturbed run."""
+    """One run and its crash point. The undisturbed run has no crash point."""
 
     tool: str
     point: str
 
     def armed(self, run_id: object) -> str:
-        """Return the crash point as runs/failpoints.py reads it."""
+        """Return the crash point in the form that runs/failpoints.py reads."""
         return f"{self.point}{f'@{self.tool}' if self.tool else ''}/{run_id}:kill:1"
 
 
 def fill_case(value: Any, case: str) -> Any:
-    """Return a run's input with `{case}` in texts replaced by the name of the case."""
+    """Return a run's input, with `{case}` in texts replaced by the name of the case."""
     if isinstance(value, dict):
         return {name: fill_case(each, case) for name, each in value.items()}
     if isinstance(value, list):
@@ -119,7 +125,7 @@ READ_TIMEOUT_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One effect, of a call by its key or of a run by its id."""
+    """One effect: of a call, identified by its key, or of a run, identified by its id."""
 
     tool: str
     key: str | None
@@ -129,13 +135,13 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The source of effects; if empty, the calls that left the workers."""
+    """The source of effects. If it is empty, the calls that the workers sent are used."""
 
     where: str
     record: Path
 
     def read(self) -> list[Effect]:
-        """Return all present effects. Raises EnvironmentProblem in one line."""
+        """Return all effects that exist now. Raises EnvironmentProblem in one line."""
         if not self.where:
             return list(effects_of_calls(call_record.read(self.record)))
         try:
@@ -185,8 +191,10 @@ def _effect(row: dict[str, Any]) -> Effect | None:
 
 
 def effects_of_calls(lines: Iterable[dict[str, Any]]) -> Iterable[Effect]:
-    """Return one effect for each key, as if keys were honoured, and one for each call without a key. Calls that raised
-    NotSent or BusinessFailure had none."""
+    """Return one effect for each key (as if keys were honoured), and one for each call without a key.
+
+    Calls that raised NotSent or BusinessFailure had no effect.
+    """
     effects: dict[tuple[str, str], Effect] = {}
     for n, line in enumerate(lines):
         name = line["key"] or f"{line['run']} {line['slot']} {line['attempt']}"

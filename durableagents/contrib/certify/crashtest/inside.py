@@ -1,4 +1,4 @@
-"""A crash test inside its private stack: starts runs, kills workers, acts for people, and judges."""
+"""Run a crash test inside its private stack: start runs, kill workers, act for people, and judge the results."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ _CALLS_OF_RELATED_RUNS = """
     SELECT DISTINCT b.graph_id, l.tool FROM related b JOIN ledger_ledgerentry l ON l.run_id = b.id
     WHERE b.id <> %s ORDER BY 1, 2"""
 _NO_JUDGE = "calls that left the workers; keys count as honoured (check with manage.py probe)"
-BATCH_SIZE = 40  # concurrent cases
+BATCH_SIZE = 40  # number of concurrent cases
 
 
 def run_crash_test(options: CrashTest) -> dict[str, Any]:
-    """Run the test with workers started elsewhere. Raises EnvironmentProblem if nothing can be judged."""
+    """Run the test with workers that were started elsewhere. Raises EnvironmentProblem if nothing can be judged."""
     known = settings.DURABLEAGENTS
     assert known.failpoint_dir is not None and known.call_record is not None
     source, agent = Source(options.effects, known.call_record), registry.find(options.agent)
@@ -73,7 +73,7 @@ def run_crash_test(options: CrashTest) -> dict[str, Any]:
 
 
 class _Test:
-    """State shared by a test's runs."""
+    """State that the runs of a test share."""
 
     def __init__(self, options: CrashTest, agent: Agent, source: Source, points: Path, record: Path) -> None:
         self.options, self.agent, self.source, self.points, self.record = options, agent, source, points, record
@@ -82,7 +82,7 @@ class _Test:
         self.ends = ""
 
     def run_undisturbed(self) -> CaseResult:
-        """Run undisturbed, as the reference for all others."""
+        """Start a run without crashes, the reference for all others, and wait for its end."""
         (result,) = self._start([Case(NO_TOOL, "")])
         self._drive([result])
         if result.state != "completed":
@@ -103,7 +103,7 @@ class _Test:
         return result
 
     def cases(self, undisturbed: CaseResult) -> list[Case]:
-        """Return every called tool at every point, and the points outside calls."""
+        """Return the cases: every called tool at every point, and the points outside calls."""
         called = list(dict.fromkeys(entry.tool for entry in read_entries(undisturbed.run)))
         tools = self.options.tools or called
         if unknown := [name for name in tools if name not in called]:
@@ -126,7 +126,7 @@ class _Test:
         return results
 
     def _start(self, cases: Sequence[Case]) -> list[CaseResult]:
-        """Start runs, arming the points before workers can see them."""
+        """Start runs, and arm their crash points before workers can see them."""
         with transaction.atomic():
             results = [CaseResult(case.tool, case.point, str(self._accept(case))) for case in cases]
             lines = [case.armed(result.run) for case, result in zip(cases, results, strict=True) if case.point]
@@ -156,12 +156,12 @@ class _Test:
             result.notes.append(f"it did not end within {patience:.0f} s")
 
     def _count(self, result: CaseResult) -> None:
-        """Count what left the workers, and verify the record."""
+        """Count what each run sent, and verify its record."""
         left = [line for line in call_record.read(self.record) if line["run"] == result.run and line["what"] == "left"]
         result.sent = dict(Counter(line["tool"] for line in left))
         if result.state not in ENDED:
             return
-        # Timers are fired early here, so their rows differ from the journal.
+        # Timers are fired early here, so their rows don't match the journal.
         wrong = [each for each in verify(UUID(result.run)).problems if ": deadline says" not in each]
         if wrong:
             result.problems += [f"its record does not verify: {each}" for each in wrong[:3]]

@@ -1,4 +1,7 @@
-"""Simulated people of a crash test: they approve, answer, and settle unknown outcomes by the outside effects."""
+"""Simulate the people of a crash test.
+
+They approve, answer, and settle unknown outcomes according to the outside effects.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ WHY = "decided by the crash test"
 OPERATES = Actor("user", "crashtest-operator", role=OPERATOR, auth="session")
 STARTER = Actor("user", "crashtest-starter", role="integrator", auth="session")
 MAX_RETRIES = 2
-MAX_DECIDERS = 40  # deciders tried, where several decide
+MAX_DECIDERS = 40  # how many accounts are tried where several people must decide
 
 
 class People:
@@ -39,11 +42,11 @@ class People:
         self._retried: dict[str, int] = {}
 
     def attend(self, result: CaseResult) -> None:
-        """Answer a run's open waits; unanswerable ones are tried again later."""
+        """Answer a run's open waits. Waits that can't be answered yet are tried again later."""
         for wait in Wait.objects.filter(run_id=UUID(result.run), resolved_at__isnull=True).order_by("opened_at"):
             try:
                 self._answer(result, wait)
-            except DurableAgentsError as error:  # such as: its worker is still parking it, or isn't proven dead yet
+            except DurableAgentsError as error:  # for example, its worker is still parking it, or isn't proven dead yet
                 _note(result, f"{wait.kind}: {error.detail}", limit=1)
 
     def _answer(self, result: CaseResult, wait: Wait) -> None:
@@ -74,7 +77,7 @@ class People:
         verdict = "approve" if self._answers.get("approve", True) else "reject"
         role = QUEUES[approval.queue]
         by = Actor("user", f"crashtest-{approval.queue}", role=role, auth="session")
-        # Several deciders need an account each.
+        # Where several people must decide, each needs an account of their own.
         several = (_somebody(approval.queue, role, n) for n in range(MAX_DECIDERS))
         for each in [by] if approval.case_id is None else several:
             with suppress(AlreadyVoted):
@@ -139,7 +142,7 @@ class People:
 
 
 def read_entries(run: str) -> list[Entry]:
-    """Return a run's ledger, with the verdict of each reconciliation."""
+    """Return the entries of a run's ledger, with the verdict of each reconciliation."""
     verdicts: dict[tuple[str | None, int], list[str]] = {}
     for row in Event.objects.filter(run_id=run, kind=e.ToolReconciled.KIND):
         event = e.decode(row.clear, None)
@@ -164,7 +167,7 @@ def _note(result: CaseResult, text: str, limit: int = 5) -> None:
 
 
 def _somebody(queue: str, role: str, n: int) -> Actor:
-    """Return the actor of one of several deciders."""
+    """Return an actor for one of several people who must decide."""
     user, _ = User.objects.get_or_create(username=f"crashtest-{queue}-{n}")
     user.groups.add(Group.objects.get_or_create(name=role)[0])
     return Actor("user", user.get_username(), role=role, auth="session", person=user.pk)

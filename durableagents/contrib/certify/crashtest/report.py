@@ -1,4 +1,4 @@
-"""Verdicts and reports of crash tests, for people to sign and for programs."""
+"""Verdicts and reports of crash tests, for people who sign them and for programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BAD: frozenset[Verdict] = frozenset({"doubled", "lost"})
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A fact of the ledger, with the verdict of a reconciliation."""
+    """One entry of the ledger, with the verdict of its reconciliation."""
 
     slot: str
     attempt: int
@@ -27,7 +27,7 @@ class Entry:
 
 @dataclass(slots=True)
 class CaseResult:
-    """One run of the matrix: crash point, end and verdict."""
+    """The result of one run: crash point, end and verdict."""
 
     tool: str
     point: str
@@ -49,7 +49,10 @@ class CaseResult:
 def judge(
     result: CaseResult, entries: Sequence[Entry], effects: Iterable[Effect], *, ends: str, expected: Counter[str]
 ) -> None:
-    """Judge what a run doubled or lost, by an undisturbed run's end (`ends`) and effects by tool (`expected`)."""
+    """Judge what a run doubled or lost.
+
+    `ends` is the end of an undisturbed run, `expected` its effects by tool.
+    """
     mine = effects_of_run(result.run, entries, effects)
     result.effects = dict(Counter(tool for tool, _ in mine))
     doubled, lost = _by_call(entries, mine)
@@ -73,7 +76,7 @@ def judge(
 
 
 def effects_of_run(run: str, entries: Sequence[Entry], effects: Iterable[Effect]) -> list[tuple[str, Effect]]:
-    """Return a run's effects, each with its tool."""
+    """Return the effects of a run, each with its tool."""
     keys = {entry.key: entry.tool for entry in entries if entry.key}
     found = []
     for effect in effects:
@@ -85,7 +88,10 @@ def effects_of_run(run: str, entries: Sequence[Entry], effects: Iterable[Effect]
 
 
 def find_effect(slot: str, attempt: int, entries: Sequence[Entry], mine: Sequence[tuple[str, Effect]]) -> Effect | None:
-    """Return the effect of a call with unknown outcome: by key, or without one, any beyond those accounted for."""
+    """Return the effect of a call with unknown outcome; None if there is none.
+
+    It has the call's key, or without a key it is any effect that belongs to no other call.
+    """
     call = next(each for each in entries if (each.slot, each.attempt, each.fact) == (slot, attempt, "pending"))
     if call.key is not None:
         return next((effect for _, effect in mine if effect.key == call.key), None)
@@ -99,7 +105,10 @@ def _is_done(entry: Entry) -> bool:
 
 
 def _by_call(entries: Sequence[Entry], mine: Sequence[tuple[str, Effect]]) -> tuple[list[str], list[str]]:
-    """Return calls with several effects, and recorded ones without any: by key, or counted by tool without keys."""
+    """Return calls with several effects, and recorded calls without any.
+
+    Effects are matched by key, or counted by tool if there are no keys.
+    """
     doubled, lost = [], []
     by_key = Counter(effect.key for _, effect in mine if effect.key is not None)
     calls = {(entry.slot, entry.tool) for entry in entries}
@@ -129,7 +138,7 @@ _CELLS = {"once": "once", "asked": "asked a person", "doubled": "**DOUBLED**", "
 
 
 def is_passed(report: dict[str, Any]) -> bool:
-    """Return whether something was tried, and nothing doubled or lost."""
+    """Return whether at least one case was tried, and nothing was doubled or lost."""
     cases = report["cases"]
     tried = [case for case in cases if case["verdict"] != "not reached"]
     return bool(tried) and not any(case["verdict"] in BAD for case in cases)

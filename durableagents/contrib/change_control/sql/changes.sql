@@ -1,6 +1,6 @@
--- Changes of rules by two people.
+-- Changes of rules that need two people.
 
--- Return what changes of rules did that a person applied as the second one since then. Forged rows may hold anything.
+-- Return the results of rule changes that a person has applied since then as the second person. Forged rows may contain anything.
 CREATE OR REPLACE FUNCTION ledger_agreed_changes(p_person bigint, p_since timestamptz)
 RETURNS TABLE (action text, queue text, before jsonb, after jsonb, at timestamptz, whose text)
 LANGUAGE sql STABLE AS $$

@@ -1,9 +1,9 @@
 -- Erasure of a run's content (../erasure.py). The runtime role may neither delete keys nor change the rows below; these functions run as the
 -- tables' owner and check everything themselves, since a compromised process may call them: it can erase only runs that have ended, and only
--- those whose journal ends with the event that says so.
+-- those whose journal ends with the event of the erasure.
 -- SQLSTATE: DA087 refused; nothing was changed.
 
--- Return why a run can't be erased now, or null. The caller holds its head.
+-- Return why a run can't be erased now, or null. The caller has locked its head.
 CREATE OR REPLACE FUNCTION encryption_why_not(p_run uuid) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, public, pg_temp AS $$
 DECLARE
@@ -57,8 +57,8 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Destroy the key of a run that has ended, and every copy of its content that is not under the key; enter both in the register. Who, when and
--- why come from the run's last event. In one transaction: all or nothing. Digests and codes of the journal stay, so its chain still verifies.
+-- Destroy the key of a run that has ended, and every copy of its content that the key doesn't cover; add an entry to the register. Who, when and
+-- why come from the run's last event. All of it happens in one transaction. Digests and codes of the journal stay, so its chain still verifies.
 CREATE OR REPLACE FUNCTION encryption_erase(p_run uuid) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
 DECLARE
@@ -96,7 +96,7 @@ BEGIN
     PERFORM set_config('pgtrigger.ignore', ignored, true);
 END $$;
 
--- Delete or blank what is stored of a run's content outside its payloads. For the function above: the runtime role has no right to do it.
+-- Delete or blank copies of a run's content outside its payloads. Called by the function above; the runtime role has no right to do this.
 CREATE OR REPLACE FUNCTION encryption_blank(p_run uuid) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, public, pg_temp AS $$
 DECLARE
@@ -154,14 +154,15 @@ BEGIN
     WHERE r.id = p_run AND i.created_at >= r.created_at - interval '1 minute' AND i.body #>> '{}' LIKE '%' || p_run || '%';
 END $$;
 
--- Return an object with these members alone; null of null, and an empty object of anything else.
+-- Return an object with only these members; null for null, and an empty object for any other value.
 CREATE OR REPLACE FUNCTION encryption_members(p_value jsonb, p_names text[]) RETURNS jsonb
 LANGUAGE sql IMMUTABLE AS $$
     SELECT coalesce((SELECT jsonb_object_agg(x.key, x.value)
                      FROM jsonb_each(CASE jsonb_typeof(p_value) WHEN 'object' THEN p_value ELSE '{}' END) AS x WHERE x.key = ANY (p_names)), '{}')
 $$;
 
--- Give rows that were blanked in this transaction the codes of what they say now: the database has no key. `p_codes` holds them by row id.
+-- Store new codes in rows that were blanked in this transaction. The caller computes them, because the database has no key. `p_codes` has them by
+-- row id.
 CREATE OR REPLACE FUNCTION encryption_recode(p_run uuid, p_table text, p_codes jsonb) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
 DECLARE

@@ -1,4 +1,4 @@
-"""Filters of the pages about effects."""
+"""Template filters for pages about effects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ register = template.Library()
 
 @register.filter
 def moment(text: str) -> datetime | None:
-    """Return a time in ISO 8601; None for any other text."""
+    """Parse a time in ISO 8601; return None for any other text."""
     try:
         return datetime.fromisoformat(text)
     except ValueError:
@@ -22,5 +22,5 @@ def moment(text: str) -> datetime | None:
 
 @register.filter
 def outcome_text(effect: Evidence) -> str:
-    """Return an effect's outcome in words."""
+    """Describe an effect's outcome."""
     return {COMMITTED: "done", UNDONE: "done, then undone"}.get(effect.outcome, "outcome unknown")

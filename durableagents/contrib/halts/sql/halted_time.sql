@@ -1,9 +1,9 @@
--- Deadlines do not run while a halt of the installation, a tag, the agent or its version is in force. No row is touched during the halt: a
--- wait whose stored deadline comes is put off by the time for which its run was halted, so a halt costs what falls due, not what waits.
--- While the halt lasts, the wait is put off a little further (a tenth of that time, five minutes at most), or the same rows would be
--- looked at again and again; `runs_pull_back` takes that back after the halt is lifted. `runs_stood` says which time is already counted.
+-- Deadlines do not run while a halt of the installation, a tag, the agent or its version is in force. No row is changed when the halt begins: a
+-- wait whose stored deadline comes is deferred by the time for which its run was halted, so the cost depends on how many waits fall due, not on
+-- how many exist. While the halt lasts, the wait is deferred a little further (a tenth of that time, at most five minutes), so that the same rows
+-- aren't checked again and again; `runs_pull_back` corrects this after the halt is lifted. `runs_stood` records which time is already included.
 
--- Return which versions a run was of, and when. If a server's clock was set back between two events, the first version lasted no time.
+-- Return the versions that a run had, and when. If a server's clock was set back between two events, the first version lasted no time.
 CREATE OR REPLACE FUNCTION runs_was_of(p_run uuid) RETURNS TABLE (version text, during tstzrange)
 LANGUAGE sql STABLE AS $$
     WITH moves AS (
@@ -13,7 +13,7 @@ LANGUAGE sql STABLE AS $$
     UNION ALL SELECT r.graph_id, tstzrange((SELECT max(m.at) FROM moves m), NULL) FROM runs_run r WHERE r.id = p_run;
 $$;
 
--- Return when a run was halted between two moments. Overlapping halts count once, and a halt of a version counts only while the run was of it.
+-- Return when a run was halted between two moments. Overlapping halts count once, and a halt of a version counts only while the run had it.
 CREATE OR REPLACE FUNCTION runs_stood_during(p_run uuid, p_from timestamptz, p_to timestamptz) RETURNS SETOF tstzrange
 LANGUAGE sql STABLE AS $$
     SELECT unnest(range_agg(of.during * tstzrange(greatest(h.at, p_from), least(coalesce(f.at, p_to), p_to))))
@@ -28,14 +28,14 @@ LANGUAGE sql STABLE AS $$
       AND NOT runs_is_let_through(h.halt, h.share, h.agents, h.tags, r.id, r.agent);
 $$;
 
--- Return for how long a run was halted between two moments.
+-- Return how long a run was halted between two moments.
 CREATE OR REPLACE FUNCTION runs_stood_still(p_run uuid, p_from timestamptz, p_to timestamptz) RETURNS interval
 LANGUAGE sql STABLE AS $$
     SELECT coalesce(sum(upper(s) - lower(s)), interval '0') FROM runs_stood_during(p_run, p_from, p_to) AS s;
 $$;
 
--- Return how much later a due wait falls due because its run was halted, and record that this time is counted; null if the run was not halted.
--- `p_since`: when its deadline began to run. The run is locked.
+-- Return by how much a due wait is deferred because its run was halted, and record that this time is included; null if the run was not halted.
+-- `p_since` is when its deadline began to run. The run is locked.
 CREATE OR REPLACE FUNCTION runs_count_still(p_id uuid, p_run uuid, p_since timestamptz) RETURNS interval
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -59,20 +59,21 @@ BEGIN
     RETURN stood + ahead;
 END $$;
 
--- Count halted time of a wait from `p_at` on, since it has a new deadline.
+-- Count halted time of a wait only from `p_at` on, because it got a new deadline.
 CREATE OR REPLACE FUNCTION runs_count_from(p_id uuid, p_run uuid, p_at timestamptz) RETURNS void
 LANGUAGE sql AS $$
     INSERT INTO runs_stood (id, run_id, at, until) SELECT p_id, p_run, p_at, p_at WHERE EXISTS (SELECT 1 FROM runs_halt)
     ON CONFLICT (id) DO UPDATE SET at = excluded.at, until = excluded.until;
 $$;
 
--- Return until when halted time is already counted in the deadline of a wait or run, or null.
+-- Return the time up to which halted time is already included in the deadline of a wait or run, or null.
 CREATE OR REPLACE FUNCTION runs_counted_until(p_id uuid) RETURNS timestamptz
 LANGUAGE sql STABLE AS $$
     SELECT s.until FROM runs_stood s WHERE s.id = p_id;
 $$;
 
--- Undo the precautionary part of deadlines of runs that are no longer halted, in batches; heads only if free. Returns the waits.
+-- Undo the part by which deadlines were deferred in advance, for runs that are no longer halted, in batches. Skips heads that are locked.
+-- Returns the waits.
 CREATE OR REPLACE FUNCTION runs_pull_back(p_limit int) RETURNS SETOF uuid
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,13 +1,13 @@
 -- Halts: nothing begins in their scope. `runs_halt` is the append-only record; `runs_haltnow` holds one row per halt in force, written by the
 -- record's trigger alone. The claim and TX1 therefore read a table that is nearly always empty.
 --
--- Lifting a halt needs the number whose digest its row carries. The number is derived from the installation's key, which is not in the
--- database, so a row that was written past the application lifts nothing.
+-- Lifting a halt needs the number whose digest is in the halt's row. The number is derived from the installation's key, which is not in the
+-- database, so a row that wasn't written by the application lifts nothing.
 --
--- Acts on halts take the lock `runs_halts` exclusively and each intent shares it: after a halt's commit no intent is made in its scope.
--- What the core calls replaces defaults in runs/sql/hooks.sql.
+-- Acts on halts take the lock `runs_halts` exclusively and each intent takes it shared, so after a halt's commit no intent is made in its scope.
+-- The functions that the core calls replace the defaults in runs/sql/hooks.sql.
 
--- Return whether a run is in a halt's scope. `p_keys`: what it is about to call, such as tool:charge.
+-- Return whether a run is in a halt's scope. `p_keys` are its next calls, such as tool:charge.
 CREATE OR REPLACE FUNCTION runs_is_of_scope(p_scope text, p_key text, p_run uuid, p_agent text, p_graph text, p_keys text[]) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT CASE p_scope WHEN 'all' THEN true WHEN 'agent' THEN p_key = p_agent WHEN 'version' THEN p_key = p_graph
@@ -15,7 +15,7 @@ LANGUAGE sql STABLE AS $$
         ELSE coalesce(p_scope || ':' || p_key = ANY (p_keys), false) END;
 $$;
 
--- Return a run's place among 10,000 while a halt is lifted for a share: constant as long as the halt exists.
+-- Return a run's position from 0 to 9,999, by which a halt is lifted for a share of the runs. It is constant as long as the halt exists.
 CREATE OR REPLACE FUNCTION runs_halt_place(p_halt uuid, p_run uuid) RETURNS int
 LANGUAGE sql IMMUTABLE AS $$
     SELECT mod(hashtextextended(p_halt::text || p_run::text, 65) & 9223372036854775807, 10000)::int;
@@ -28,7 +28,7 @@ LANGUAGE sql STABLE AS $$
         OR EXISTS (SELECT 1 FROM runs_runtag t WHERE t.run_id = p_run AND t.tag = ANY (p_tags));
 $$;
 
--- Return the halts of a run, the oldest first.
+-- Return the halts of a run, oldest first.
 CREATE OR REPLACE FUNCTION runs_halts_on(p_run uuid, p_agent text, p_graph text, p_is_unbegun boolean, p_keys text[]) RETURNS SETOF runs_haltnow
 LANGUAGE sql STABLE AS $$
     SELECT h.* FROM runs_haltnow h
@@ -37,7 +37,7 @@ LANGUAGE sql STABLE AS $$
     ORDER BY h.since, h.id;
 $$;
 
--- Return the oldest halt of a run, or nulls.
+-- Return the oldest halt of a run, or null columns.
 CREATE OR REPLACE FUNCTION runs_halt_on(p_run uuid, p_agent text, p_graph text, p_is_unbegun boolean, p_keys text[]) RETURNS runs_haltnow
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -47,21 +47,21 @@ BEGIN
     RETURN h;
 END $$;
 
--- Return whether every run of a version (null: every run) is halted: then none of them is looked at.
+-- Return whether every run of a version (null: every run) is halted. Then a claim reads none of them.
 CREATE OR REPLACE FUNCTION runs_is_halted_whole(p_graph text) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT EXISTS (SELECT 1 FROM runs_haltnow h WHERE h.kind <> 'starts' AND NOT h.is_staged AND (
         h.scope = 'all' OR h.scope = 'version' AND h.key = p_graph OR h.scope = 'agent' AND h.key = split_part(p_graph, '@', 1)));
 $$;
 
--- Return how many more candidates a claim reads, since some of the first may have to be put aside; null if nothing is halted.
+-- Return how many more candidates a claim reads, because it may have to put some of the first ones aside; null if nothing is halted.
 CREATE OR REPLACE FUNCTION runs_claim_halts() RETURNS int
 LANGUAGE sql STABLE AS $$
     SELECT max(CASE WHEN h.scope NOT IN ('tool', 'provider') AND (h.scope = 'tag' OR h.kind = 'starts' OR h.is_staged) THEN 256 ELSE 0 END)
     FROM runs_haltnow h;
 $$;
 
--- Return an agent's versions in quarantine (`quarantined`), and the halts that its new runs come under (`halts`).
+-- Return an agent's versions in quarantine (`quarantined`), and the halts that apply to its new runs (`halts`).
 CREATE OR REPLACE FUNCTION runs_start_halts(p_agent text) RETURNS jsonb
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -91,7 +91,7 @@ BEGIN
             WHERE r.id = p_run AND r.ended_at IS NULL LIMIT 1);
 END $$;
 
--- Return what the events of a step are about to call, such as tool:charge.
+-- Return the calls that the events of a step announce, such as tool:charge.
 CREATE OR REPLACE FUNCTION runs_called_by(p_lines ledger_line[]) RETURNS text[]
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -108,15 +108,15 @@ BEGIN
     RETURN keys;
 END $$;
 
--- Take the lock of an act on halts. It waits at most half a second for the intents under way, because later ones wait behind it.
+-- Take the lock for an act on halts. Waits at most half a second for intents in progress, because later intents queue behind it.
 CREATE OR REPLACE FUNCTION runs_halts_alone() RETURNS void
 LANGUAGE plpgsql VOLATILE SET lock_timeout = '500ms' AS $$
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('runs_halts', 65));
 END $$;
 
--- Refuse an intent in the scope of a halt (DA007). The shared lock is held until the transaction ends, and reads after it see what was
--- committed before. A step that shares its transaction has it already.
+-- Refuse an intent in the scope of a halt (DA007). The shared lock is held until the transaction ends, and later reads see everything that was
+-- committed before it was taken. A step in the same transaction already has the lock.
 CREATE OR REPLACE FUNCTION runs_check_halts(p_run uuid, p_lines ledger_line[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -135,7 +135,7 @@ BEGIN
     END IF;
 END $$;
 
--- Return the halt of a call that leaves without a new intent, or null. Writes nothing.
+-- Return the halt of a call that is sent without a new intent, or null. Writes nothing.
 CREATE OR REPLACE FUNCTION runs_halted_by(p_run uuid, p_keys text[]) RETURNS uuid
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -150,8 +150,8 @@ BEGIN
     RETURN h.halt;
 END $$;
 
--- Put a locked run aside until its halt changes. `ready_at` in a time that never comes hides it from claims, so that the runs behind it are
--- seen; `runs_held` says why.
+-- Put a locked run aside until its halt changes. A `ready_at` in the year 9000 hides it from claims, so that they reach the runs behind it;
+-- `runs_held` says why.
 CREATE OR REPLACE FUNCTION runs_put_aside(p_run uuid, h runs_haltnow, p_keys text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -175,8 +175,8 @@ BEGIN
     RETURN h.halt IS NOT NULL;
 END $$;
 
--- Release runs that were put aside under a halt that has changed; each is checked once per row of the halt's record. Returns how many were
--- handled. One caller at a time; heads are taken only if free.
+-- Release runs that were put aside under a halt that has changed. Each is checked once per row of the halt's record. Returns how many were
+-- checked. One caller at a time; heads that are locked are skipped.
 CREATE OR REPLACE FUNCTION runs_let_go(p_lock bigint, p_limit int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -217,7 +217,7 @@ BEGIN
     RETURN done;
 END $$;
 
--- Trigger: check that a row of the record follows the last one of its halt and carries its proof, then update what is in force.
+-- Trigger: check that a row of the record follows the last one of its halt and has the proof for that, then update the halts in force.
 CREATE OR REPLACE FUNCTION runs_keep_halt() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
 DECLARE

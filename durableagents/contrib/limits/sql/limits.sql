@@ -1,12 +1,14 @@
--- Limits that all workers share: rates, concurrency and circuit breakers of a tool, a model or its provider; and the tag by which a run
--- queues for its share. All times are this server's.
+-- Limits that all workers share: rates, concurrency and circuit breakers of a tool, a model or its provider; and the tag under which a run
+-- queues for its share of the workers. All times are those of this server.
 
 CREATE TYPE runs_admission AS (is_granted boolean, is_held boolean, key text, why text, seconds double precision, probed text[]);
 
--- Replaces the hook of claims too: return the rule in force for a key. A person's setting overrides the installation's, and both override the tool's; a pattern such as tool:* or
--- tag:tenant:* counts if the key itself has no setting. A field that is present and null removes the limit.
--- Workers ask for every key once a second, so the patterns are looked up by the key's prefixes in an index that holds only patterns. A session
--- keeps the plan made while there were few keys, so no plan may read all keys.
+-- Return the rule in force for a key (also replaces a hook of claims). A person's setting overrides that of the installation, and both
+-- override that of the tool. If the key has no setting, that of a pattern such as tool:* or tag:tenant:* counts. A field that is present
+-- and null removes the limit.
+--
+-- Workers ask for every key once a second, so patterns are looked up by the key's prefixes, in an index that holds only patterns. A session
+-- keeps a plan that was made while there were few keys, so no plan may read all keys.
 CREATE OR REPLACE FUNCTION runs_limit_rule(p_key text) RETURNS jsonb
 LANGUAGE sql STABLE SET enable_seqscan = off AS $$
     SELECT coalesce((SELECT l.of_tool FROM runs_limit l WHERE l.key = p_key), '{}'::jsonb)
@@ -18,7 +20,7 @@ LANGUAGE sql STABLE SET enable_seqscan = off AS $$
         || coalesce((SELECT coalesce(l.given, l.declared) FROM runs_limit l WHERE l.key = p_key), '{}'::jsonb);
 $$;
 
--- Replaces the hook of claims: return whether agents or tags have limits, and whether some of these cap how many runs are driven.
+-- Replaces the hook of claims: return whether agents or tags have limits, and whether any of these limits how many runs are driven.
 CREATE OR REPLACE FUNCTION runs_claim_limits(OUT is_ruled boolean, OUT is_capped boolean)
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -30,7 +32,7 @@ BEGIN
     END IF;
 END $$;
 
--- Store the limits of the installation, all of them, and those of this process's tools. Unchanged rows are not touched.
+-- Store all limits of the installation, and those of this process's tools. Unchanged rows are not updated.
 CREATE OR REPLACE FUNCTION runs_declare_limits(p_declared jsonb, p_tools jsonb) RETURNS void
 LANGUAGE sql AS $$
     INSERT INTO runs_limit (key)
@@ -41,15 +43,15 @@ LANGUAGE sql AS $$
     WHERE p_tools ? l.key AND l.of_tool IS DISTINCT FROM nullif(p_tools -> l.key, 'null'::jsonb);
 $$;
 
--- Return how many tokens a bucket holds: it fills at the rate up to the burst (token bucket as in ITU-T I.371 and RFC 2697, metered on request).
--- A new one is full. A clock that is set back fills nothing.
+-- Return the number of tokens in a bucket. It fills at the rate up to the burst (token bucket as in ITU-T I.371 and RFC 2697, metered on
+-- request). A new bucket is full. If the clock was set back, nothing is added.
 CREATE OR REPLACE FUNCTION runs_tokens(l runs_limit, p_rate double precision, p_burst double precision, p_at timestamptz) RETURNS double precision
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN l.filled_at IS NULL THEN p_burst
                 ELSE least(p_burst, l.tokens + greatest(0, extract(epoch FROM p_at - l.filled_at)::double precision) * p_rate) END;
 $$;
 
--- Free permits whose worker has ended or whose time is over. A permit that is just being returned is left alone.
+-- Free the permits of workers that have ended, and those that have expired. A permit that is being returned at this moment is skipped.
 CREATE OR REPLACE FUNCTION runs_drop_dead_permits(p_key text) RETURNS void
 LANGUAGE sql AS $$
     DELETE FROM runs_permit d WHERE (d.id, d.key) IN (
@@ -58,11 +60,13 @@ LANGUAGE sql AS $$
         ORDER BY p.id FOR UPDATE OF p SKIP LOCKED);
 $$;
 
--- Request a permit for one try, under all keys or none. The worker passes the rules in force, because only a process with the installation's key
--- can tell whether the application wrote what the table says. Rows are locked in order, so two requests wait for one another for this statement only.
--- A refusal names the key, the reason (asked: the other side asked for a pause; breaker; at_once; rate) and the seconds to wait at least.
--- The longest waiting worker goes first; one that is refused is queued by how long its own first call has waited. A caller with less patience
--- than that comes back later and is told when: one after the other, at the rate.
+-- Request a permit for one try, under all of the keys or none. The worker passes the rules in force, because only a process with the
+-- installation's key can tell whether the application wrote the table's values. Rows are locked in order, so two requests wait for each
+-- other for this statement only.
+--
+-- A refusal names the key, the reason (asked: the upstream system asked for a pause; breaker; at_once; rate) and the shortest time to wait,
+-- in seconds. The worker that has waited longest comes first. A refused one is queued by how long its own first call has waited. If the
+-- caller can't wait that long, it has to come back later. The times given to such callers follow each other at the rate.
 CREATE OR REPLACE FUNCTION runs_take_permit(
     p_id uuid, p_keys text[], p_worker uuid, p_run uuid, p_slot text, p_lasts double precision, p_waited double precision, p_waiting int,
     p_patience double precision, p_rules jsonb
@@ -185,7 +189,7 @@ BEGIN
 END;
 $$;
 
--- Return permits and wake the worker that has waited longest for one.
+-- Return permits, and wake the worker that has waited longest for one.
 CREATE OR REPLACE FUNCTION runs_give_back(p_ids uuid[], p_channel text) RETURNS SETOF text
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -204,9 +208,10 @@ BEGIN
 END;
 $$;
 
--- Report the outcome of tries under one key to its breaker or limit: how many succeeded and failed, the last error, and for how many seconds the
--- other side asked for a pause. A breaker opens if at least five tries of the last half minute to minute failed and they are the share that its
--- rule names; tries that left before it opened change nothing. A probe closes it or doubles its rest, up to five minutes.
+-- Report the results of tries under one key to its breaker or limit: how many succeeded and failed, the last error, and for how many
+-- seconds the upstream system asked for a pause. A breaker opens if at least five tries in the last half minute to minute failed, and their
+-- share is at least that in its rule. Tries that were sent before it opened change nothing. A probe closes it, or doubles its pause up to
+-- five minutes.
 CREATE OR REPLACE FUNCTION runs_tell_limit(
     p_key text, p_ok int, p_failed int, p_error text, p_held double precision, p_probe uuid, p_served boolean, p_rule jsonb
 ) RETURNS TABLE (breaker text, held double precision)
@@ -269,7 +274,7 @@ BEGIN
 END;
 $$;
 
--- Return the tag by which a run queues: the first that has a limit. A tag with a value is name:value.
+-- Return the tag under which a run queues: its first tag that has a limit. A tag with a value is written as name:value.
 CREATE OR REPLACE FUNCTION runs_lane_of(p_tags jsonb) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT coalesce((
@@ -284,7 +289,7 @@ LANGUAGE sql STABLE AS $$
         ORDER BY t.n LIMIT 1), '');
 $$;
 
--- Trigger: queue a new run by its lane.
+-- Trigger: queue a new run under its lane.
 CREATE OR REPLACE FUNCTION runs_set_lane() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -296,8 +301,8 @@ END;
 $$;
 CREATE OR REPLACE TRIGGER runs_set_lane BEFORE INSERT ON runs_run FOR EACH ROW EXECUTE FUNCTION runs_set_lane();
 
--- Queue unfinished runs by their new lane after the limits of tags changed, in batches. Locked rows are left for the next call; returns how many
--- were moved.
+-- Queue unfinished runs under their new lane after the limits of tags have changed, in batches. Locked rows are left for the next call.
+-- Return how many runs were moved.
 CREATE OR REPLACE FUNCTION runs_line_up(p_most int) RETURNS int
 LANGUAGE sql AS $$
     WITH moved AS (

@@ -1,13 +1,15 @@
--- Shared budgets: budgets that many runs share over a period. An intent reserves in each budget of its run, in its own transaction; the debit
--- settles that. The meter of a budget is one narrow row, the last that a step locks, in the order of their ids. Steps of such runs are committed
--- alone (`runs_is_pooled`), because two transactions with several of them could wait for each other.
--- The functions `runs_is_pooled`, `runs_counts_reads`, `runs_draw` and `runs_settle` replace the hooks of steps in runs/sql/hooks.sql.
+-- Shared budgets: budgets that many runs share over a period. An intent reserves an amount in each budget of its run, in its own
+-- transaction, and the debit settles the reservation. The meter of a budget is one narrow row. A step locks its meters last, in the order
+-- of their ids. Steps of such runs are committed alone (`runs_is_pooled`), because two transactions with several of them could wait for
+-- each other. The functions `runs_is_pooled`, `runs_counts_reads`, `runs_draw` and `runs_settle` replace the hooks of steps in
+-- runs/sql/hooks.sql.
 --
--- A call belongs to the period in which it began. Rows of `runs_poolcharge` follow from the journal (budget_verify.py).
--- DA005: a budget has no room for a call, or others wait for it. DA006: a budget in dollars and a model without a price. The detail names the
--- budget.
+-- A call belongs to the period in which it began. The rows of `runs_poolcharge` can be derived from the journal (budget_verify.py).
+--
+-- DA005: a budget has no room for a call, or other calls wait for it. DA006: a budget is in dollars, and the model has no price. The detail
+-- names the budget.
 
--- Return what a call takes of a resource; null if unknown.
+-- Return the amount that a call takes of a resource; null if unknown.
 CREATE OR REPLACE FUNCTION runs_pool_amount(p_resource text, p_kind text, p_said json) RETURNS bigint
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE
@@ -17,7 +19,8 @@ LANGUAGE sql IMMUTABLE AS $$
         ELSE (p_said ->> p_resource)::bigint END;
 $$;
 
--- Return the calendar period of a moment. Days follow the zone's clocks (23 to 25 hours). Of a midnight that comes twice, the second counts.
+-- Return the calendar period that contains a moment. Days follow the time zone's clock (23 to 25 hours). If midnight occurs twice, the
+-- second one counts.
 CREATE OR REPLACE FUNCTION runs_pool_period(p_period text, p_zone text, p_at timestamptz, OUT starts_at timestamptz, OUT ends_at timestamptz)
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -31,7 +34,7 @@ BEGIN
     ends_at := (first + step) AT TIME ZONE p_zone;
 END $$;
 
--- Return the shared budgets of a run, by its immutable fields, including those of the model's provider or of any (`*`).
+-- Return the shared budgets of a run, by fields that never change, including those of the model's provider and of any provider (`*`).
 CREATE OR REPLACE FUNCTION runs_pools_of(p_run uuid, p_provider text) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -61,14 +64,14 @@ BEGIN
     RETURN EXISTS (SELECT 1 FROM runs_pool WHERE off_at IS NULL) AND cardinality(runs_pools_of(p_run, '*')) > 0;
 END $$;
 
--- Replaces a hook: return whether a shared budget counts the tool calls of a run, reads too.
+-- Replaces a hook: return whether a shared budget counts the tool calls of a run, including reads.
 CREATE OR REPLACE FUNCTION runs_counts_reads(p_run uuid) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
     RETURN EXISTS (SELECT 1 FROM runs_pool p WHERE p.off_at IS NULL AND p.resource = 'tool_calls' AND p.id = ANY (runs_pools_of(p_run, '*')));
 END $$;
 
--- Advance a locked meter to the current period. The past one is kept, with its reservations.
+-- Advance a locked meter to the current period. The past period is stored with its reservations.
 CREATE OR REPLACE FUNCTION runs_pool_turn(m runs_poolmeter) RETURNS runs_poolmeter
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -101,14 +104,14 @@ BEGIN
     END IF;
 END $$;
 
--- Return what a waiting call needs. A damaged row needs nothing, and blocks nobody.
+-- Return the amount that a waiting call needs. For a damaged row it is nothing, so that it doesn't block other calls.
 CREATE OR REPLACE FUNCTION runs_pool_wanted(p_detail jsonb) RETURNS bigint
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN p_detail ->> 'wanted' ~ '^[0-9]{1,18}$' THEN (p_detail ->> 'wanted')::bigint ELSE 0 END;
 $$;
 
--- Replaces a hook: reserve what an intent needs in each shared budget of its run, or RAISE. A call of a tool is used up by being begun. Calls of
--- an undo are counted but never refused for want of room.
+-- Replaces a hook: reserve what an intent needs in each shared budget of its run, or RAISE. A tool call counts as used when it begins.
+-- Calls of an undo are counted, but never refused for lack of room.
 CREATE OR REPLACE FUNCTION runs_draw(p_run uuid, p_lines ledger_line[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -175,8 +178,8 @@ BEGIN
     WHERE run_id = c.run_id AND slot = c.slot AND attempt = c.attempt AND n = c.n AND pool_id = c.pool_id;
 END $$;
 
--- Replaces a hook: settle the reservation of a debit's request, of which the journal holds one debit. A child has no charge of its own: its
--- calls have.
+-- Replaces a hook: settle the reservation of a debit's request; the journal has one debit per request. A child run as such has no charge;
+-- its calls have charges.
 CREATE OR REPLACE FUNCTION runs_settle(p_run uuid, p_line ledger_line) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -192,7 +195,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Settle all reservations of an ended run as estimated: nothing more will be reported of them.
+-- Settle all reservations of an ended run as estimated, because nothing more will be reported about them.
 CREATE OR REPLACE FUNCTION runs_settle_rest(p_run uuid) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -206,8 +209,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- Let a call wait for a shared budget: later ones queue behind it. One that needs more than a whole period waits for a higher limit and blocks
--- nobody.
+-- Let a call wait for a shared budget; later calls queue behind it. A call that needs more than a whole period waits for a higher limit,
+-- and doesn't block others.
 CREATE OR REPLACE FUNCTION runs_gate(p_detail jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -233,9 +236,11 @@ BEGIN
 END $$;
 CREATE OR REPLACE TRIGGER runs_pool_wait AFTER INSERT ON runs_wait FOR EACH ROW WHEN (NEW.kind = 'pool') EXECUTE FUNCTION runs_on_pool_wait();
 
--- Admit calls that wait for a shared budget, in order, as far as there is room; one that needs more than a whole period is passed over. `promised` is what
--- was admitted a moment ago and has not begun. One caller at a time works off a batch; another gets one row of nulls. Heads are taken only if
--- free, and one damaged run does not block the others. When no call waits any more, the gate is open again.
+-- Admit calls that wait for a shared budget, in order, as far as there is room. A call that needs more than a whole period is skipped.
+-- `promised` is the amount that was admitted a moment ago and is not reserved yet.
+--
+-- One caller at a time processes a batch; any other gets one row of nulls. Heads are only locked if they are free, and a damaged run
+-- doesn't block the others. When no more calls wait, new calls no longer have to queue.
 CREATE OR REPLACE FUNCTION runs_open_gate(p_lock bigint, p_pool bigint, p_passed_over uuid[], p_limit int) RETURNS SETOF runs_fired
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -320,7 +325,7 @@ BEGIN
     WHERE pool_id = p_pool;
 END $$;
 
--- Advance the meters whose period is over, except locked ones: a draw advances its own.
+-- Advance the meters whose period is over. Locked ones are skipped, because a draw advances its own meter.
 CREATE OR REPLACE FUNCTION runs_turn_pools() RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE

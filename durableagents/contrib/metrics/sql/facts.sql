@@ -1,5 +1,5 @@
--- Facts to count, written in the transaction that did them. The triggers' conditions are checked before any function is called, so a plain
--- call pays nothing. What retention restores is not counted again.
+-- Facts to count, written in the transaction of the event itself. The triggers' conditions are checked before any function is called, so an
+-- ordinary call costs nothing. Rows that retention restores are not counted again.
 
 -- Trigger: an event that is counted. The collector reads it by run and number.
 CREATE OR REPLACE FUNCTION metrics_on_event() RETURNS trigger

@@ -1,7 +1,7 @@
--- Notices are written in the transaction of the event they report, so they exist if and only if it is committed. Recipients and texts are
--- found later, by the sender. The triggers' conditions are checked before any function is called, so a step without news pays nothing.
+-- Notices are written in the transaction of the event that they report, so they exist if and only if it is committed. The sender determines
+-- recipients and texts later. The triggers' conditions are checked before any function is called, so a step without a notice costs nothing.
 
--- Add a notice of an event, once however often it is reported. Nothing else writes notices.
+-- Add a notice of an event. It is added only once, however often the event is reported. All notices are added by this function.
 CREATE OR REPLACE FUNCTION approvals_tell(
     p_fact text, p_kind text, p_run uuid, p_approval uuid, p_wait uuid, p_person bigint, p_about text, p_due timestamptz
 ) RETURNS void
@@ -54,7 +54,8 @@ END $$;
 CREATE OR REPLACE TRIGGER approvals_run_failed AFTER UPDATE OF state ON runs_run
     FOR EACH ROW WHEN (NEW.state = 'failed' AND OLD.state <> 'failed') EXECUTE FUNCTION approvals_on_failure();
 
--- Trigger: a run completed or was cancelled. Its starter is told if they chose to be; a continued run hasn't ended for them.
+-- Trigger: a run completed or was cancelled. Its starter is notified if they chose to be. A run that was continued as another one doesn't
+-- count as ended.
 CREATE OR REPLACE FUNCTION approvals_on_end() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN

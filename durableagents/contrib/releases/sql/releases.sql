@@ -1,4 +1,4 @@
--- Versions of agents that take new runs, ramps, and a run's move to another version.
+-- Versions of agents that accept new runs, ramps, and the migration of runs to another version.
 
 -- Return the rules for an agent's next start: closed versions and its ramp. runs_lock_start holds the lock.
 CREATE OR REPLACE FUNCTION releases_rules(p_agent text, p_fresh_seconds float8) RETURNS jsonb
@@ -28,8 +28,9 @@ BEGIN
     RETURN of_core || rules || jsonb_build_object('closed', (rules -> 'closed') || (of_core -> 'quarantined'));
 END $$;
 
--- Trigger: set the version and generation of the run's row with the event that moves it; the runtime role may not change them. The event names
--- the old values; if the row has others, nothing is written. The writer holds the head's lock and has checked that the run can continue there.
+-- Trigger: set version and generation in the run's row from the event that migrates the run, because the runtime role may not change them.
+-- The event names the old values; if the row has others, nothing is written. The writer holds the head's lock and has checked that the run
+-- can continue on the new version.
 CREATE OR REPLACE FUNCTION runs_move_version() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
 DECLARE

@@ -1,4 +1,4 @@
-"""Approvals: how soon they were decided, by whom, and who approved what sum."""
+"""Report on approvals: how soon they were decided and by whom, and who approved which sums."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from runs.engine.gating.fields import Amount, amount_in
 from runs.seen import readable
 
 _IN_PERIOD = "a.state <> 'open' AND a.decided_at >= %(start)s AND a.decided_at < %(end)s AND {seen}"
-# The decision that closed the question; none if it expired or was withdrawn.
+# Joins the decision that closed the approval; there is none if it expired or was withdrawn.
 _CLOSING = "LEFT JOIN approvals_decision d ON d.approval_id = a.id AND d.closes"
 _SECONDS = "extract(epoch FROM a.decided_at - a.opened_at)"
 _SAME = """CASE WHEN a.requester IS NOT NULL AND d.person IS NOT NULL THEN a.requester = d.person
@@ -85,7 +85,7 @@ DIFFERENT, SAME, NOBODY, UNKNOWN = "different people", "same person", "nobody de
 
 
 def make(request: Request) -> Content:
-    """List the questions that were closed in the period, newest first."""
+    """List the approvals that were closed in the period, newest first."""
     seen, who = of_seen_run("a.run_id")
     params: dict[str, Any] = {
         "start": request.period.start,
@@ -147,7 +147,9 @@ def _row(approval: Approval, may_read: Iterable[UUID]) -> tuple[Value, ...]:
 
 
 def _duties(approval: Approval, closing: Any) -> str:
-    """Return whether requester and decider differ: by their accounts, or by their names if a program asked."""
+    """Return whether requester and decider differ.
+
+    They are compared by account, or by name if a program made the request or the decision."""
     if closing is None:
         return NOBODY
     if approval.requester is not None and closing.person is not None:
@@ -156,7 +158,7 @@ def _duties(approval: Approval, closing: Any) -> str:
 
 
 def _people(listed: Sequence[tuple[Value, ...]]) -> list[tuple[Value, ...]]:
-    """Count the decisions and sum the approved amounts by person and currency."""
+    """Count the decisions and sum up the approved amounts, by person and currency."""
     names = [column.name for column in _COLUMNS]
     counts: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     sums: dict[tuple[str, str], Decimal] = {}

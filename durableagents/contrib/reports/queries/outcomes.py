@@ -1,4 +1,4 @@
-"""Outcomes of runs: completion rate, times, tokens and money, by agent and version."""
+"""Report on outcomes of runs: completion rate, times, tokens and money, by agent and version."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from durableagents.contrib.reports.statements import rows_of, seen_run
 from durableagents.contrib.reports.tables import Column, Figure, Table, Value
 from ledger.web.roles import EVERY
 
-# Waits that only a person ends.
+# Waits that only a person can end.
 _HUMAN = "'approval', 'input', 'reconcile', 'operator', 'budget'"
-# The runs of the period. A run that continues another one is counted with it: as one run, by its last part.
+# Selects the runs of the period. A run and its continuations count as one, with the values of the last one.
 _RUNS = f"""
     SELECT r.id, r.agent, r.version, r.state, r.created_at, r.ended_at,
            h.tokens_in + h.tokens_out AS tokens, h.usd_micro, h.unpriced_calls, h.steps,
@@ -82,7 +82,7 @@ _COLUMNS = (
     Column("usd_per_undisturbed", "USD, others", "usd"),
 )
 
-_COUNTS = 5  # runs, completed, failed, cancelled, open
+_COUNTS = 5  # the counts are: runs, completed, failed, cancelled, open
 
 
 def make(request: Request) -> Content:

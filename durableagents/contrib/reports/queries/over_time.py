@@ -9,7 +9,7 @@ from typing import Any
 from durableagents.contrib.reports.period import Period
 from durableagents.contrib.reports.statements import of_seen_run, rows_of, seen_run
 
-# Equal spans of the period, numbered from 0.
+# Divides the period into spans of equal length, numbered from 0.
 _SPAN = """least(floor(extract(epoch FROM {at} - %(start)s::timestamptz)
     / extract(epoch FROM %(end)s::timestamptz - %(start)s::timestamptz) * %(spans)s)::int, %(spans)s - 1)"""
 _STATES = f"""
@@ -24,7 +24,7 @@ WHERE i.at >= %(start)s AND i.at < %(end)s AND {{seen}} GROUP BY 1"""
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Runs that were started in a span of time, by what became of them until now; and its recoveries."""
+    """The runs that were started in a span of time, by their state now, and the recoveries in that span."""
 
     start: datetime
     completed: int
@@ -38,7 +38,7 @@ class Span:
 
 
 def over_time(period: Period, spans: int) -> list[Span]:
-    """Return the period in equal spans, limited to the runs that the reader may see."""
+    """Return the period in spans of equal length, counting only runs that the reader may see."""
     params: dict[str, Any] = {"start": period.start, "end": period.end, "spans": spans}
     seen, who = seen_run()
     states = {n: counts for n, *counts in rows_of(_STATES.format(seen=seen), {**params, **who})}

@@ -1,4 +1,4 @@
-"""Overrides: people's acts that changed a run's course."""
+"""Report on overrides: people's acts that changed the course of a run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _COLUMNS = (
 
 
 def make(request: Request) -> Content:
-    """List the overrides of the period, newest first."""
+    """List the overrides in the period, newest first."""
     seen, who = of_seen_run("o.run_id")
     params: dict[str, Any] = {"start": request.period.start, "end": request.period.end, "limit": MAX_ROWS, **who}
     counts = rows_of(_COUNTS.format(seen=seen), params)

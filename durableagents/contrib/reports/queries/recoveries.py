@@ -1,4 +1,4 @@
-"""Recoveries: runs taken over from lost workers, what they cost, and what was repeated."""
+"""Report on recoveries: runs taken over from lost workers, what they cost, and what was repeated."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ SELECT i.cause, count(*), count(DISTINCT i.run_id), count(*) FILTER (WHERE i.is_
        round(avg(extract(epoch FROM i.at - i.last_sign_at))::numeric, 3)
 FROM runs_incident i WHERE {_WHERE}
 GROUP BY GROUPING SETS ((), (i.cause)) ORDER BY grouping(i.cause) DESC, 2 DESC, 1"""
-# What was charged for model requests whose answer was lost: the reservation, since nobody knows the bill.
+# Sums up what was charged for model requests whose answer was lost. That is the reservation, since the real cost is
+# unknown.
 _LOST = """
 SELECT i.id, sum((convert_from(e.clear, 'UTF8')::jsonb ->> 'usd_micro')::numeric) / 1000000,
        sum((convert_from(e.clear, 'UTF8')::jsonb ->> 'tokens_in')::numeric
@@ -65,7 +66,7 @@ _CAUSE_COLUMNS = (
 
 
 def make(request: Request) -> Content:
-    """List the recoveries of the period, newest first."""
+    """List the recoveries in the period, newest first."""
     seen, who = of_seen_run("i.run_id")
     params: dict[str, Any] = {"start": request.period.start, "end": request.period.end, "limit": MAX_ROWS, **who}
     causes = rows_of(_CAUSES.format(seen=seen), params)

@@ -85,7 +85,7 @@ _RECOVERY_COLUMNS = (
     Column("reused", "Results reused", "number"),
     Column("in_progress", "Calls in progress and their outcomes"),
 )
-# Fields of events that say nothing to readers of a report.
+# Fields of events that are meaningless to readers of a report.
 _LEFT_OUT = frozenset(
     "kind slot attempt n requested_hash executed_hash request_hash input_hash plan_hash fingerprint".split()
 )
@@ -93,7 +93,7 @@ _MAX_TEXT = 300
 
 
 def make(request: Request) -> Content:
-    """Describe a run from its record. Raises NotFound."""
+    """Build the trail of a run from its record. Raises NotFound."""
     assert request.run_id is not None
     must_see(request.run_id)
     run = lifecycle.find(request.run_id)
@@ -135,13 +135,13 @@ def _event(row: tuple[Any, ...]) -> tuple[Value, ...]:
 
 
 def words(kind: str) -> str:
-    """Return the name of a kind of event in words: "ToolReturned" is "Tool returned"."""
+    """Return the name of a kind of event in plain words: "ToolReturned" becomes "Tool returned"."""
     spaced = "".join(f" {c.lower()}" if c.isupper() and n else c for n, c in enumerate(kind))
     return spaced[:_MAX_TEXT]
 
 
 def _fields(clear: bytes) -> str:
-    """Return the clear fields of an event as text; they hold no payload. Empty if they can't be read."""
+    """Return the clear fields of an event as text, which contain no payload; empty if they can't be read."""
     try:
         fields = json.loads(bytes(clear).decode())
     except (ValueError, RecursionError):

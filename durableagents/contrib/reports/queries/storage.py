@@ -1,4 +1,4 @@
-"""Storage: size by table, growth by day and agent, forecast, and checkpoints."""
+"""Report on storage: size by table, growth by day and agent, forecast, and checkpoints."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ LARGEST = 30
 
 
 def make(request: Request) -> Content:
-    """Measure the tables now, and count what the runs of the period wrote."""
+    """Measure the tables now, and count the rows that runs of the period wrote."""
     params: dict[str, Any] = {"start": request.period.start, "end": request.period.end}
     tables = rows_of(_TABLES, {})
     ((database,),) = rows_of(_DATABASE, {})
@@ -120,12 +120,12 @@ def _percent(part: int, whole: int) -> Decimal:
 
 
 def _whole(rows: Sequence[Sequence[Any]]) -> list[tuple[Value, ...]]:
-    """Return rows with sums as whole numbers: the database returns them as decimals."""
+    """Convert sums to whole numbers, because the database returns them as decimals."""
     return [tuple(int(value) if isinstance(value, Decimal) else value for value in row) for row in rows]
 
 
 def _per_day(samples: Sequence[Sequence[Any]], column: int) -> int | None:
-    """Return the growth per day between the first and the last sample; None without two."""
+    """Return the growth per day between the first and the last sample; None with fewer than two samples."""
     known = [(day, int(values)) for day, values in ((row[0], row[column]) for row in samples) if values is not None]
     if len(known) < 2:
         return None
@@ -147,7 +147,7 @@ ON CONFLICT DO NOTHING"""
 
 
 def sample() -> int:
-    """Keep today's sizes, once. Return the number of rows written."""
+    """Store today's sizes unless they are stored already. Return the number of rows written."""
     with connection.cursor() as cursor:
         cursor.execute(_SAMPLE)
         return cursor.rowcount

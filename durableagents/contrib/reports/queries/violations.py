@@ -1,4 +1,4 @@
-"""Idempotency violations: findings of duplicate effects, and their rate."""
+"""Report on idempotency violations: findings of duplicate effects, and their rate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from durableagents.contrib.reports.tables import MAX_ROWS, Column, Figure, Table
 from ledger.web.roles import AUDITOR, OPERATOR
 
 # Each call with an effect is counted once, however often its outcome was recorded. Entries are numbered as they are
-# written: `first` and `last` bound the numbers of the period's entries (see statements.py).
+# written; `first` and `last` are bounds for the numbers of entries in the period (see statements.py).
 _EFFECTS = """
 SELECT tool, count(*) FROM (
     SELECT DISTINCT l.tool, l.run_id, l.slot, l.attempt FROM ledger_ledgerentry l
@@ -64,7 +64,7 @@ _TOOL_COLUMNS = (
 
 
 def make(request: Request) -> Content:
-    """Count effects and findings of the period."""
+    """Count the effects and findings in the period."""
     seen, who = of_seen_run("f.run_id")
     start, end = request.period.start, request.period.end
     params: dict[str, Any] = {"start": start, "end": end, "limit": MAX_ROWS, **who}

@@ -1,7 +1,8 @@
--- Rows of runs leave the database only here, and come back only here. Each function checks for itself what it needs, because the runtime role
--- may call it: the run has ended, a policy makes it due, no hold keeps it, and its archive is on record with the same last event.
+-- Only the functions in this file remove rows of runs from the database and restore them. The runtime role may call them, so each function
+-- checks the conditions itself: the run has ended, a policy makes it due, no hold keeps it, and its archive is recorded with the same last
+-- event.
 
--- The newest archive of a run, unless the run was restored from it.
+-- Return the newest archive of a run, unless the run was restored from it.
 CREATE OR REPLACE FUNCTION retention_standing(p_run uuid) RETURNS SETOF retention_archive
 LANGUAGE sql STABLE AS $$
     SELECT a.* FROM retention_archive a
@@ -9,7 +10,8 @@ LANGUAGE sql STABLE AS $$
       AND NOT EXISTS (SELECT FROM retention_restoration r WHERE r.archive_id = a.id);
 $$;
 
--- What policies and holds ask of a run: from its rows, or from the register once these are gone. `since` is the start of its period.
+-- Return the values of a run by which policies and holds match, from its rows or, once these are removed, from the register. `since` is the
+-- start of its retention period.
 CREATE OR REPLACE FUNCTION retention_facts(p_run uuid) RETURNS TABLE (
     agent text, state text, tags text[], effects text[], business_key text, created_at timestamptz, since timestamptz
 )
@@ -25,7 +27,8 @@ LANGUAGE sql STABLE AS $$
     FROM retention_standing(p_run) a WHERE NOT EXISTS (SELECT FROM runs_run r WHERE r.id = p_run);
 $$;
 
--- The policy that counts for a run's archiving ('archive') or the deletion of its archive ('delete'): the longest. No row: none matches.
+-- Return the policy that determines when a run is archived ('archive') or its archive deleted ('delete'): the longest of those that match.
+-- Returns no row if none matches.
 CREATE OR REPLACE FUNCTION retention_policy_of(p_run uuid, p_what text) RETURNS TABLE (policy bigint, days int)
 LANGUAGE sql STABLE AS $$
     SELECT p.id, CASE p_what WHEN 'archive' THEN p.archive_days ELSE p.delete_days END
@@ -36,7 +39,7 @@ LANGUAGE sql STABLE AS $$
     ORDER BY 2 DESC NULLS FIRST, 1 LIMIT 1;
 $$;
 
--- The first hold that keeps a run, or null.
+-- Return the first hold that keeps a run, or null.
 CREATE OR REPLACE FUNCTION retention_hold_of(p_run uuid) RETURNS bigint
 LANGUAGE sql STABLE AS $$
     SELECT h.id FROM retention_hold h LEFT JOIN retention_facts(p_run) f ON true
@@ -47,7 +50,8 @@ LANGUAGE sql STABLE AS $$
     ORDER BY h.id LIMIT 1;
 $$;
 
--- Why this database role may not remove what came to its end at that time, or null. The owner may; others as far as the owner lets them.
+-- Return why this database role may not remove runs that ended at that time, or null. The owner may; other roles only as far as the owner
+-- permits.
 CREATE OR REPLACE FUNCTION retention_forbids(p_since timestamptz) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT CASE
@@ -59,7 +63,7 @@ LANGUAGE sql STABLE AS $$
     END;
 $$;
 
--- Why a run may not be archived now, or null.
+-- Return why a run may not be archived now, or null.
 CREATE OR REPLACE FUNCTION retention_refusal(p_run uuid) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -100,7 +104,7 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Why the archive of a run may not be deleted now, or null.
+-- Return why the archive of a run may not be deleted now, or null.
 CREATE OR REPLACE FUNCTION retention_delete_refusal(p_run uuid) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -127,7 +131,7 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- A run with everything that began in it or goes on from it, most of it one run. At most `p_limit` runs.
+-- Return a run with all runs that began in it or continue from it, at most `p_limit`. They are archived together.
 CREATE OR REPLACE FUNCTION retention_family(p_run uuid, p_limit int) RETURNS SETOF uuid
 LANGUAGE sql STABLE AS $$
     WITH RECURSIVE f (id) AS (
@@ -139,7 +143,7 @@ LANGUAGE sql STABLE AS $$
     SELECT id FROM f LIMIT p_limit;
 $$;
 
--- A run with all runs that it is related to, up and down, also archived ones, at most 1,000.
+-- Return a run with all its related runs, in both directions, including archived ones; at most 1,000.
 CREATE OR REPLACE FUNCTION retention_relatives(p_run uuid) RETURNS TABLE (id uuid)
 LANGUAGE sql STABLE AS $$
     WITH RECURSIVE up (id) AS (
@@ -149,7 +153,7 @@ LANGUAGE sql STABLE AS $$
     UNION SELECT o.run_id FROM retention_archive a JOIN retention_archive o ON o.family = a.family WHERE a.run_id = p_run;
 $$;
 
--- The next runs, by id, that came from no other run, and that ended before `p_before`.
+-- Return the next runs, by id, that have no origin and ended before `p_before`.
 CREATE OR REPLACE FUNCTION retention_roots(p_after uuid, p_before timestamptz, p_limit int) RETURNS TABLE (id uuid, refusal text)
 LANGUAGE sql STABLE AS $$
     SELECT r.id, retention_refusal(r.id) FROM (
@@ -158,15 +162,15 @@ LANGUAGE sql STABLE AS $$
         ORDER BY c.id LIMIT p_limit) r;
 $$;
 
--- The triggers of pgtrigger on tables of runs, as its setting names those to pass over.
+-- Return pgtrigger's triggers on tables of runs, in the form of its setting for triggers to ignore.
 CREATE OR REPLACE FUNCTION retention_triggers() RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT coalesce(array_agg(t.tgname::text), '{}')::text FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
     JOIN retention_runtable r ON r.name = c.relname WHERE t.tgname LIKE 'pgtrigger\_%';
 $$;
 
--- Let pgtrigger pass over these triggers until the end of the transaction; return those that it passed over before. (As a setting of a
--- function it would need a superuser.)
+-- Make pgtrigger ignore these triggers until the end of the transaction; return those that it ignored before. (Attached to the function,
+-- the setting would require a superuser.)
 CREATE OR REPLACE FUNCTION retention_ignore(p_triggers text) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -176,8 +180,8 @@ BEGIN
     RETURN before;
 END $$;
 
--- The number of a run's rows in a table, and a sum over their text, which changes whenever one of them does. Of tables whose rows never
--- change, the number says it all.
+-- Return the number of a run's rows in a table, and a sum over their text, which changes whenever a row does. For tables whose rows never
+-- change, the number is sufficient.
 CREATE OR REPLACE FUNCTION retention_sum(p_run uuid, p_table text) RETURNS jsonb
 LANGUAGE plpgsql STABLE SET timezone = 'UTC' AS $$
 DECLARE
@@ -191,7 +195,7 @@ BEGIN
     RETURN found;
 END $$;
 
--- Why the rows of an archived run are not those of its archive, or null.
+-- Return how the rows of an archived run differ from those in its archive, or null.
 CREATE OR REPLACE FUNCTION retention_difference(p_run uuid) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT format('%s holds %s row(s) of it, the archive %s', t.name, s.found ->> 0, coalesce(a.rows -> t.name ->> 0, '0'))
@@ -199,8 +203,8 @@ LANGUAGE sql STABLE AS $$
     WHERE s.found <> coalesce(a.rows -> t.name, '[0, "0"]'::jsonb) ORDER BY t.n LIMIT 1;
 $$;
 
--- Remove the rows of a family, but those of tables without end, whose runs are noted as pending. In the transaction that records the archive
--- nobody sees anything between. Raises DA080 with the reason.
+-- Remove the rows of a family, except those in bulk tables, whose runs are noted as pending. It is called in the transaction that records
+-- the archive, so other transactions see no state in between. Raises DA080 with the reason.
 CREATE OR REPLACE FUNCTION retention_take(p_family uuid) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp SET timezone = 'UTC' AS $$
 DECLARE
@@ -247,7 +251,8 @@ BEGIN
     RETURN removed;
 END $$;
 
--- Remove at most so many further rows of a run whose first part `retention_take` removed. Returns how many; at 0 nothing is left. Raises DA080.
+-- Remove a limited number of further rows of a run whose first rows `retention_take` removed. Returns how many were removed; at 0 nothing
+-- is left. Raises DA080.
 CREATE OR REPLACE FUNCTION retention_clear(p_run uuid, p_limit int) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
 DECLARE
@@ -278,7 +283,8 @@ BEGIN
     RETURN removed;
 END $$;
 
--- Put back rows of an archived run, one JSON text each. Where triggers derive rows, `p_is_first` replaces what they made. Raises DA080.
+-- Restore rows of an archived run, given as one JSON text each. If triggers derive rows, `p_is_first` replaces what they derived. Raises
+-- DA080.
 CREATE OR REPLACE FUNCTION retention_put(p_run uuid, p_table text, p_rows text[], p_is_first boolean) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp SET timezone = 'UTC' AS $$
 DECLARE
@@ -312,7 +318,7 @@ BEGIN
     PERFORM retention_ignore(ignored);
 END $$;
 
--- Forget a run whose archive was deleted: its key too. Raises DA080.
+-- Remove what is left of a run whose archive was deleted, including its key. Raises DA080.
 CREATE OR REPLACE FUNCTION retention_forget(p_run uuid) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
 DECLARE

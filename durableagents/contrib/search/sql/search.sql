@@ -1,4 +1,5 @@
--- Rows by which runs are found, in the transaction of the start or the event that they belong to, so that no writer can leave them out.
+-- Rows by which runs are found. They are written in the transaction of the start or event to which they belong, so that no writer can omit
+-- them.
 
 -- Replaces the hook of starts: store a new run's search terms.
 CREATE OR REPLACE FUNCTION runs_index_terms(p_run uuid, p_terms text[]) RETURNS void
@@ -7,7 +8,7 @@ BEGIN
     INSERT INTO runs_searchterm (term, run_id) SELECT unnest(p_terms), p_run ON CONFLICT DO NOTHING;
 END $$;
 
--- Replaces the hook of continuations: a run is found by the words of the one before it, too, except by the end of its id.
+-- Replaces the hook of continuations: a run is also found by the words of the run before it, except the end of that run's id.
 CREATE OR REPLACE FUNCTION runs_pass_terms_on(p_run uuid, p_successor uuid) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -15,8 +16,9 @@ BEGIN
     SELECT term, p_successor FROM runs_searchterm WHERE run_id = p_run AND term NOT LIKE '…%' ON CONFLICT DO NOTHING;
 END $$;
 
--- Trigger: the attribute rows of an event. A name without a value is unset. The head's lock orders two events of one run and nothing else
--- touches its rows, so none waits for another run. It writes as the owner; the runtime role may only read them.
+-- Trigger: write the attribute rows of an event. A name without a value is removed. The head's lock orders two events of one run, and
+-- nothing else touches the run's rows, so no event waits for another run. The trigger writes as the owner, because the runtime role may
+-- only read the rows.
 CREATE OR REPLACE FUNCTION runs_set_attributes() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
 DECLARE

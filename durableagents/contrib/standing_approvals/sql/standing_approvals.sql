@@ -1,6 +1,7 @@
--- Trigger: an approval is consumed, in the transaction of the call's intent. Of the approvals of that call, the last of each queue counts. One
--- that a revoked standing approval gave refuses the use (DA003; the detail names its question, which is then asked again). Revoking one locks
--- the waits that it answered until it commits, so it happens either before this statement or after it.
+-- Trigger: an approval is consumed, in the transaction of the call's intent. Of the approvals of that call, the last one of each queue
+-- counts. An approval that a revoked standing approval gave can't be used: DA003 is raised, its detail names the question, and the question
+-- is asked again. A revocation locks the waits that the standing approval answered until it commits, so it happens either before this
+-- statement or after it.
 CREATE OR REPLACE FUNCTION approvals_on_use() RETURNS trigger
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -28,7 +29,7 @@ CREATE OR REPLACE TRIGGER approvals_yes_used AFTER UPDATE OF consumed_at ON runs
     FOR EACH ROW WHEN (NEW.kind = 'approval' AND NEW.consumed_at IS NOT NULL AND NEW.consumed_at IS DISTINCT FROM OLD.consumed_at)
     EXECUTE FUNCTION approvals_on_use();
 
--- Return whether a standing approval may answer a question with this digest of what must be the same: then its notice can wait.
+-- Return whether a standing approval may answer a question with this digest of the call. If so, the question's notice can wait.
 CREATE OR REPLACE FUNCTION approvals_may_be_answered(p_same text) RETURNS boolean
 LANGUAGE sql AS $$
     SELECT EXISTS (SELECT 1 FROM approvals_standinggrant g WHERE g.same = p_same AND g.until > clock_timestamp());

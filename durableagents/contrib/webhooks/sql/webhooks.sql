@@ -1,8 +1,8 @@
--- Messages are written in the transaction of the change they report, so they exist if and only if it is committed. The triggers' conditions are
--- checked before any function is called: a step that neither ends nor parks a run pays nothing. Without webhooks the rest pays one look into an
--- empty table.
+-- Messages are written in the transaction of the change that they report, so they exist if and only if it is committed. The triggers'
+-- conditions are checked before any function is called, so a step that neither ends nor parks a run costs nothing. Without webhooks, other
+-- steps only read an empty table.
 
--- Write a message for each webhook that wants it. A paused one collects messages; they are sent once it is resumed.
+-- Write a message for each webhook that matches. Messages for a paused webhook are kept until it is resumed.
 CREATE OR REPLACE FUNCTION webhooks_tell(p_event text, p_run uuid, p_queue text, p_facts jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -22,7 +22,7 @@ BEGIN
       AND (w.tag = '' OR EXISTS (SELECT FROM runs_runtag t WHERE t.run_id = p_run AND t.tag = w.tag));
 END $$;
 
--- Trigger: a run ended, or waits.
+-- Trigger: a run ended or began to wait.
 CREATE OR REPLACE FUNCTION webhooks_on_run() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -36,7 +36,7 @@ CREATE OR REPLACE TRIGGER webhooks_run_changed AFTER UPDATE OF state ON runs_run
         AND NEW.state IN ('completed', 'failed', 'cancelled', 'waiting_human', 'waiting_tool', 'waiting_event'))
     EXECUTE FUNCTION webhooks_on_run();
 
--- Trigger: a run stopped for an operator or for its budget, or a call's outcome is unknown.
+-- Trigger: a run stopped for an operator or its budget, or the outcome of a call is unknown.
 CREATE OR REPLACE FUNCTION webhooks_on_wait() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -49,7 +49,7 @@ CREATE OR REPLACE TRIGGER webhooks_wait_opened AFTER INSERT ON runs_wait
     FOR EACH ROW WHEN (NEW.kind IN ('reconcile', 'operator', 'budget') AND NEW.resolved_at IS NULL)
     EXECUTE FUNCTION webhooks_on_wait();
 
--- Trigger: an approval was opened (again), or is open no longer.
+-- Trigger: an approval was opened or reopened, or is no longer open.
 CREATE OR REPLACE FUNCTION webhooks_on_approval() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -64,8 +64,8 @@ CREATE OR REPLACE TRIGGER webhooks_approval_opened AFTER INSERT ON approvals_app
 CREATE OR REPLACE TRIGGER webhooks_approval_changed AFTER UPDATE OF state ON approvals_approval
     FOR EACH ROW WHEN (OLD.state <> NEW.state AND 'open' IN (OLD.state, NEW.state)) EXECUTE FUNCTION webhooks_on_approval();
 
--- Remove at most so many messages that are older than 30 days, with their attempts. Returns how many. The runtime role can't remove attempts
--- in another way.
+-- Remove a limited number of messages older than 30 days, with their attempts. Return how many were removed. This is the only way in which
+-- the runtime role can remove attempts.
 CREATE OR REPLACE FUNCTION webhooks_forget(p_limit int) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
 DECLARE

@@ -101,7 +101,7 @@ class Command(BaseCommand):
 
 
 def _parse(given: dict[str, Any]) -> CrashTest:
-    """Return the parameters, checked before anything starts. Raises CommandError with code 2."""
+    """Return the parameters, checked before anything starts. Raises CommandError with exit code 2."""
     if settings.DURABLEAGENTS.is_production:
         raise CommandError("crash tests are refused in production: use a test installation", returncode=2)
     if not given["agent"] or not given["input"] or not given["report"]:
@@ -131,7 +131,7 @@ def _parse(given: dict[str, Any]) -> CrashTest:
 
 
 def _confirm(options: CrashTest) -> None:
-    """Ask for confirmation, since the tools' upstreams may be real. Raises CommandError with code 2."""
+    """Ask for confirmation, since the tools may call real systems. Raises CommandError with exit code 2."""
     systems = sorted(
         {tool.system or tool.name for tool in registry.find(options.agent).all_tools() if not tool.is_pure}
     )
@@ -149,7 +149,7 @@ def _confirm(options: CrashTest) -> None:
 
 @contextmanager
 def _stack(options: CrashTest) -> Iterator[Path]:
-    """Provide a temporary folder with its own database, workers and, if tools answer later, a web process."""
+    """Provide a temporary folder with its own database, workers and, if tools answer by callback, a web process."""
     from durableagents.dev.embedded import Server
 
     folder = Path(tempfile.mkdtemp(prefix="durableagents-crashtest-"))
@@ -207,7 +207,7 @@ def _free_port() -> int:
 
 
 def _run_inside(folder: Path, options: CrashTest) -> dict[str, Any]:
-    """Return the inner process's result. Raises CommandError with code 2 and its line."""
+    """Return the result of the inner process. Raises CommandError with exit code 2 and the process's error line."""
     _run(["crashtest", "--inside", str(folder)], _environment(folder, options), None)
     result: dict[str, Any] = json.loads((folder / "result.json").read_text())
     if problem := result.get("problem"):
@@ -217,7 +217,7 @@ def _run_inside(folder: Path, options: CrashTest) -> dict[str, Any]:
 
 
 def _inside(folder: Path) -> None:
-    """Run inside the private stack, whose folder holds the parameters and takes the result."""
+    """Run inside the private stack. Its folder holds the parameters and receives the result."""
     if folder != settings.DURABLEAGENTS.data or not (folder / "options.json").exists():
         raise CommandError("--inside is reserved for the command itself", returncode=2)
     from durableagents.contrib.certify.crashtest.inside import run_crash_test

@@ -1,4 +1,4 @@
-"""Probe whether a keyed tool's upstream system honours keys: send two calls under one key and compare them."""
+"""Probe whether a keyed tool's upstream system honours keys: send two calls with one key and compare the results."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ class Command(BaseCommand):
         parser.add_argument("--yes", action="store_true", help="don't ask for confirmation")
 
     def handle(self, *, tool: str | None, **given: Any) -> None:
-        """Print the finding. Raises CommandError: code 2 for what can't be probed, 1 for what isn't certified."""
+        """Print the result.
+
+        Raises CommandError, with exit code 2 if the tool can't be probed, 1 if it isn't certified.
+        """
         if given["list"]:
             self._list()
             return

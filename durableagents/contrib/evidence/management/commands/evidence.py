@@ -27,7 +27,7 @@ _AT_ONCE = 200
 
 
 class NotExported(Exception):
-    """Nothing was written. The message says why."""
+    """Nothing was written. The message gives the reason."""
 
 
 class Command(BaseCommand):
@@ -51,7 +51,7 @@ class Command(BaseCommand):
         out.add_argument("--reason", default="", help="for whom, or why; recorded")
 
     def handle(self, **given: Any) -> None:
-        """Write the bundle, or nothing."""
+        """Write the whole bundle, or nothing."""
         output: Path = given["output"]
         try:
             paths = [path for text in given["redact"] for path in paths_in(text)]
@@ -79,7 +79,7 @@ class Command(BaseCommand):
 
 
 def _write(run_ids: Sequence[UUID], output: Path, choice: Choice, reason: str) -> Exported:
-    """Write the bundle to a temporary file and move it into place: no half bundle is found. Raises NotExported."""
+    """Write the bundle to a temporary file and rename it, so that no partial bundle exists. Raises NotExported."""
     if output.exists():
         raise NotExported(f"{output} already exists: name a new file")
     part = output.with_name(f".{output.name}.{os.getpid()}.part")
@@ -88,7 +88,7 @@ def _write(run_ids: Sequence[UUID], output: Path, choice: Choice, reason: str) -
             done = export(run_ids, file, by=operator(), choice=choice, reason=reason)
             file.flush()
             os.fsync(file.fileno())
-        os.link(part, output)  # fails if someone made the file meanwhile
+        os.link(part, output)  # fails if the file was created meanwhile
     except FileExistsError:
         raise NotExported(f"{output} already exists: name a new file") from None
     finally:
@@ -97,7 +97,7 @@ def _write(run_ids: Sequence[UUID], output: Path, choice: Choice, reason: str) -
 
 
 def _chosen(runs: Sequence[str], filter_text: str) -> list[UUID]:
-    """Return the runs by ids, or those of a filter, oldest last. Raises NotExported."""
+    """Return the runs with these ids, or those of a filter, newest first. Raises NotExported."""
     if bool(runs) == bool(filter_text):
         raise NotExported("name runs, or give --filter, and not both")
     try:
@@ -117,7 +117,7 @@ def _is_id(text: str) -> bool:
 
 
 def _filters(text: str) -> Filters:
-    """Read a filter. Raises NotExported: a misread filter must not export other runs."""
+    """Parse a filter. Raises NotExported if it is invalid, since a misread filter must not export other runs."""
     pairs = parse_qsl(text.removeprefix("?"), keep_blank_values=True)
     if not pairs:
         raise NotExported(f"--filter {text[:80]!r} can't be read: write it as 'state=completed&agent=refund'")
@@ -134,7 +134,10 @@ def _filters(text: str) -> Filters:
 
 
 def _runs_of_filter(filters: Filters) -> list[UUID]:
-    """Return all runs of a filter. Raises NotExported if there are more than a bundle may have: none is left out."""
+    """Return all runs of a filter.
+
+    Raises NotExported if there are more than a bundle may have, instead of leaving some out.
+    """
     cursor, ids = "", list[UUID]()
     while len(ids) <= MAX_RUNS:
         page = stretch(filters, limit=_AT_ONCE, cursor=cursor)

@@ -1,4 +1,4 @@
-"""Halts, from a shell on the server: for when nobody can, or should, use the console."""
+"""Set and lift halts from a shell on the server, in case nobody can, or should, use the console."""
 
 from __future__ import annotations
 
@@ -44,8 +44,10 @@ class Command(BaseCommand):
             verb.add_argument("--justification", required=True)
 
     def handle(self, *, verb: str, **given: Any) -> None:
-        """A line for each halt, and one for each worker that has not confirmed it. Raises CommandError for what can't
-        be."""
+        """Print a line for each halt, and one for each worker that hasn't confirmed it.
+
+        Raises CommandError for invalid options.
+        """
         try:
             found = halts_in_force() if verb == "list" else [get_halt(self._act(verb, given))]
         except DurableAgentsError as refused:

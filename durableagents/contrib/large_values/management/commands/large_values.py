@@ -1,4 +1,4 @@
-"""`manage.py large_values prepare|status|collect`: the store of large values."""
+"""`manage.py large_values prepare|status|collect`: manage the store of large values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from durableagents.contrib.large_values import collecting, stores
 
 
 class Command(BaseCommand):
-    # The checks of other commands refuse a folder that isn't prepared.
+    # System checks are off here, because they fail until `prepare` has marked the folder.
     requires_system_checks = ()
     help = "Prepare the store of large values, show its state, or delete values that nothing refers to."
 

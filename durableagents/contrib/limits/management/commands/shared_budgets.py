@@ -42,7 +42,9 @@ class Command(BaseCommand):
             verb.add_argument("--justification", required=True)
 
     def handle(self, *, verb: str, **given: Any) -> None:
-        """Print one line for each shared budget, or the changed one. Raises CommandError for invalid input."""
+        """Run the chosen verb: print a line for each shared budget, or the changed one.
+
+        Raises CommandError for invalid input."""
         if verb == "list":
             for row in rows_of(list_budgets(limit=shared_budgets.MAX_BUDGETS)):
                 self._print(row)

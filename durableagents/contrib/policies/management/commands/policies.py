@@ -1,4 +1,6 @@
-"""List policies and try one on history from a shell. Putting one in force is a person's act, in the console or API."""
+"""Lists policies, and tries one on recorded calls, from a shell.
+
+Policies are put in force in the console or API only."""
 
 from __future__ import annotations
 

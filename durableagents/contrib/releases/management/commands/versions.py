@@ -1,4 +1,4 @@
-"""An agent's versions and its ramps, from a shell on the server."""
+"""Lists and changes an agent's versions and ramps from a shell on the server."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Command(BaseCommand):
         move.add_argument("--justification", default="", help="required without --dry-run")
 
     def handle(self, *, verb: str, **given: Any) -> None:
-        """One line for each version and the ramp. Raises CommandError for what can't be."""
+        """Run the verb, and print a line for each version and the ramp. Raises CommandError for a refusal."""
         by = operator()
         try:
             if verb == "migrate":
@@ -94,7 +94,7 @@ class Command(BaseCommand):
         self._print_versions(agent)
 
     def _act(self, verb: str, given: dict[str, Any], by: Actor) -> str:
-        """Do it, and give the agent's name."""
+        """Perform the act, and return the agent's name."""
         why = given["justification"]
         if verb in ("close", "open"):
             name, version = _parts(given["version"])
@@ -126,7 +126,7 @@ class Command(BaseCommand):
         return _RAMP_ACTS[verb](given["ramp"], RampActBody(justification=why), by=by).agent
 
     def _migrate(self, given: dict[str, Any], by: Actor) -> None:
-        """A line for each run. Raises CommandError where one was refused that should have been moved."""
+        """Migrate runs, and print a line for each. Raises CommandError if any was not migrated."""
         (name, old), (other, new) = _parts(given["old"]), _parts(given["new"])
         if name != other:
             raise CommandError(f"{name} and {other} are different agents: a run can't move to another agent.")

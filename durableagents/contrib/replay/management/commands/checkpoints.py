@@ -1,5 +1,6 @@
-"""`manage.py checkpoints export --limit 50 --since 24h --out DIR`: recorded visits of real runs, to be replayed by
-other code before its release. `manage.py checkpoints key`: the key of encrypted exports."""
+"""`manage.py checkpoints export --limit 50 --since 24h --out DIR` exports recorded visits of real runs.
+
+Other code replays them before its release. `manage.py checkpoints key` prints the key of encrypted exports."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def parse_span(text: str) -> timedelta:
 
 
 def parse_count(text: str) -> int:
-    """Parse a count. Raises ArgumentTypeError."""
+    """Parse a positive number. Raises ArgumentTypeError."""
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MAX_LIMIT:
         raise ArgumentTypeError(f"{text!r} is not a number from 1 to {MAX_LIMIT}")
     return int(text)

@@ -40,7 +40,7 @@ class Command(BaseCommand):
 
 
 def add_period(parser: ArgumentParser) -> None:
-    """Add the options of a period and a format."""
+    """Add the options for a period and a format."""
     parser.add_argument("--from", dest="start", default="", metavar="DAY", help="first day or moment (UTC)")
     parser.add_argument("--to", dest="end", default="", metavar="DAY", help="last day (inclusive) or moment (UTC)")
     parser.add_argument("--format", choices=catalogue.FORMATS, help="instead of text")
@@ -71,7 +71,7 @@ def _as_options(problem: str) -> str:
 
 
 def _lines(report: Report) -> list[str]:
-    """Return a report as lines for a terminal; the first rows of each table."""
+    """Return a report as lines for a terminal, with the first rows of each table."""
     period = f"{report.start:%Y-%m-%d %H:%M} to {report.end:%Y-%m-%d %H:%M} UTC" if report.start and report.end else ""
     lines = [f"{report.title}: {period or report.subject}", *(f"note: {note}" for note in report.notes)]
     lines += [f"{figure.label}: {figure.text}" for figure in report.figures]

@@ -25,9 +25,9 @@ class Command(BaseCommand):
         restore.add_argument("--folder", type=Path, help="where the copy is kept meanwhile (default: temporary files)")
 
     def handle(self, *, report: Path | None, folder: Path | None, **_: Any) -> None:
-        """Do the drill, print the report, and write it."""
+        """Do the drill, and print and store the report."""
         for signum in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(signum, lambda *_: sys.exit(2))  # the copy is removed
+            signal.signal(signum, lambda *_: sys.exit(2))  # so that the copy is removed
         try:
             if report is not None and not report.parent.is_dir():
                 raise DrillImpossible(f"{report.parent} is not a folder: name a file in one that exists")

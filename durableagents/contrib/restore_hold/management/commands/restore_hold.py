@@ -94,7 +94,8 @@ class Command(BaseCommand):
         ):
             problem = f"unknown name: {', '.join(unknown)}. The hold was not changed; correct the name"
             raise CommandError(problem, returncode=2)
-        # With the revision that was read: what is said to be held again is what this replaces.
+        # Passes the revision that was read, so that the names printed as held again are those of the stage that this
+        # one replaces.
         body = StageBody(justification=reason, share=None, agents=agent, tags=tag, revision=hold.n)
         halts.stage(hold.halt, body, by=by)
         named = _named(agent, tag)
@@ -105,7 +106,9 @@ class Command(BaseCommand):
 
 
 def _without_mark(head: Head | HeadDamaged | None) -> str:
-    """Return why this host's head names no mark. A hold replaces a damaged file by one that only names the hold."""
+    """Return why this host's head names no mark.
+
+    When a hold is placed, a damaged file is replaced by one that only names the hold."""
     if isinstance(head, HeadDamaged):
         return f"{head}"
     hold = holding.find_hold()

@@ -1,4 +1,4 @@
-"""`manage.py retention`: rules, legal holds, archiving, reading and restoring archived runs."""
+"""`manage.py retention`: manages rules and legal holds, and archives, reads and restores runs."""
 
 from __future__ import annotations
 

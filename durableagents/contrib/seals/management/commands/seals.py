@@ -1,4 +1,4 @@
-"""`manage.py seals status|verify|rotate|export`."""
+"""`manage.py seals status|verify|rotate|export`: manages and verifies the seals."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Command(BaseCommand):
             try:
                 yield from (f"run {run_id}: {problem}" for problem in runs.verify(run_id).problems)
             except NotFound:
-                continue  # `check_database` reports a run that is gone
+                continue  # `check_database` reports runs that are gone
 
     def _rotate(self, reason: str) -> None:
         try:

@@ -1,4 +1,4 @@
-"""`manage.py secrets`: where the secrets of all agents' tools are found."""
+"""`manage.py secrets`: shows in which source the secrets of all agents' tools are found."""
 
 from __future__ import annotations
 

@@ -24,6 +24,6 @@ class Command(BaseCommand):
         stop = threading.Event()
         for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(each, lambda *_: stop.set())
-        os.nice(10)  # runs go first
+        os.nice(10)  # runs have priority
         known = settings.DURABLEAGENTS
         keep_exporting(OTLPSender(known.otlp_endpoint), known.trace_ratio, stop)
