@@ -74,6 +74,7 @@ def test_a_child_links_the_run_that_started_it(grown: Callable[..., Run], operat
     assert "a run that no longer exists" in operator.read(f"/runs/{child.pk}")
 
 
+@pytest.mark.needs("search")
 def test_lists_mark_children_and_show_those_of_one_run(grown: Callable[..., Run], operator: Reader) -> None:
     run, other = grown("fsa"), grown("x", state="completed")
     ready(run, failed=1, waiting_event=1, waiting_human=1)

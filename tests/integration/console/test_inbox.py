@@ -226,6 +226,7 @@ def on(who: Reader, approval: Approval, **form: object) -> str:
     return text_of(answer)
 
 
+@pytest.mark.needs("casework")
 def test_someone_who_may_decide_says_that_they_are_on_it_and_everybody_else_reads_it(
     finance: Reader, frank: Reader, reader: Callable[..., Reader], asked_plainly: Approval
 ) -> None:

@@ -108,6 +108,7 @@ def event_of(run: Run) -> int:
     return Event.objects.get(run_id=run.id, kind="ToolReturned").seq
 
 
+@pytest.mark.needs("forks")
 def test_pages_of_a_run_with_large_values_show_heads_that_can_be_downloaded(reader: Callable[..., Reader]) -> None:
     boss = reader("operator", "approver_finance", "auditor")
     own, run = f"/runs/{done().id}", waiting()

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.apps import apps
 from django.contrib.auth.models import User
 from django.template import Context, Template
 from django.test import Client
@@ -243,6 +244,7 @@ def test_a_decided_case_says_so_first(finance: Reader, asked: Callable[..., Appr
     assert "No more cases in this list" in page and not re.search(r'\?show=decided" aria-current="true"', page)
 
 
+@pytest.mark.needs("accounts")
 def test_an_administrator_without_a_role_is_shown_the_way(reader: Callable[..., Reader]) -> None:
     admin = Reader(User.objects.create_superuser("root"))
     assert admin.get("/")["Location"] == "/setup"
@@ -273,7 +275,8 @@ def addresses() -> list[str]:
 
 def test_what_holds_a_nul_is_nothing_that_there_is(reader: Callable[..., Reader]) -> None:
     found = addresses()
-    assert len(found) > 40 and "/queues/of/%00/limits" in found and "/policies/of/%00" in found
+    assert len(found) > 20 and "/queues/of/%00/limits" in found
+    assert "/policies/of/%00" in found or not apps.is_installed("durableagents.contrib.policies")
     User.objects.get_or_create(username="boss", defaults={"is_superuser": True, "is_staff": True})
     everybody = [reader("operator", "integrator", "auditor", "approver_finance").client, Client()]
     everybody[1].force_login(User.objects.get(username="boss"))

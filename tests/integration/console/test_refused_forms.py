@@ -374,6 +374,7 @@ def test_the_last_administrator_stays_one(anna: Reader) -> None:
     assert anna.client.post(at, {"roles": ["operator"], "is_admin": "yes", "justification": WHY}).status_code == 302
 
 
+@pytest.mark.needs("accounts")
 @pytest.mark.django_db(transaction=True)
 def test_of_two_who_take_it_from_each_other_at_once_one_stays() -> None:
     for n in range(5):

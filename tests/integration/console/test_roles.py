@@ -182,6 +182,7 @@ def test_an_act_is_refused_to_every_other_role(
         assert (answer.status_code == 403) == (role not in ACT[name] or may_not), name
 
 
+@pytest.mark.needs("evidence", "reports", "forks")
 def test_links_to_pages_of_apps_are_shown_to_those_who_may_open_them(
     reader: Callable[..., Reader], paths_of: Callable[..., Callable[[str], str]]
 ) -> None:
