@@ -94,7 +94,10 @@ def test_an_effect_that_nobody_has_decided_keeps_it_from_starting(stuck: Run) ->
         ([Verdict("0.2/1", 0, "happened"), Verdict("0.2/1", 0, "unknown"), Verdict("0.2/2", 0, "unknown")], "twice"),
         ([Verdict("0.2/1", 0, "maybe"), Verdict("0.2/2", 0, "unknown")], "is not decided"),
         ([Verdict("0.2/1", 0, "did_not"), Verdict("0.2/2", 0, "unknown")], "on record as done"),
-        ([Verdict("0.2/1", 0, "unknown"), Verdict("0.2/2", 0, "unknown"), Verdict("0.9/9", 0, "unknown")], "no effect"),
+        (
+            [Verdict("0.2/1", 0, "unknown"), Verdict("0.2/2", 0, "unknown"), Verdict("0.9/9", 0, "unknown")],
+            "not an effect",
+        ),
         ([Verdict("0.2/1", 0, "unknown"), Verdict("0.2/2", 0, "happened", result=5)], "does not fit"),
     ],
 )

@@ -173,7 +173,7 @@ def test_a_lower_schema_loses_nothing_silently(stage: Stage, tools: Toolbox) -> 
     run = parked(stage, old(tools))
     renamed(tools, state=Less, initial=lambda asked: Less(asked=asked))
     found = moved(run)
-    assert (found.how, found.code) == ("refused", "state_lost") and "no place for seen" in found.why
+    assert (found.how, found.code) == ("refused", "state_lost") and "no field for seen" in found.why
     assert "lower schema" in found.why
     sound(run)
 
@@ -198,7 +198,7 @@ def test_a_function_that_breaks_changes_nothing(stage: Stage, tools: Toolbox) ->
 @pytest.mark.parametrize(
     ("change", "field", "problem"),
     [
-        ({"nodes": {"take": "take", "hold": "wait_here"}}, "nodes.settle", "is left out"),
+        ({"nodes": {"take": "take", "hold": "wait_here"}}, "nodes.settle", "is missing"),
         ({"nodes": NODES | {"gone": "take"}}, "nodes.gone", "is not a node of mover@1.0.0"),
         ({"nodes": NODES | {"hold": "holt"}}, "nodes.hold", "leads to 'holt'"),
         ({"to": "3.0.0"}, "to_version", "is unknown here"),

@@ -160,7 +160,7 @@ def test_a_damaged_line_is_refused_with_the_reason(text: str, problem: str) -> N
 @each_case(
     "content, problem",
     [
-        (None, "is missing: put back"),
+        (None, "is missing: restore the"),
         (b"AAAA", "holds 3 bytes, but a seals' key has 32"),
         (b"", "holds 0 bytes"),
         (b"\xff\xfe", "is not base64url text"),

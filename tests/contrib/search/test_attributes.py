@@ -118,8 +118,8 @@ def test_a_child_is_found_by_what_its_parent_gave_it_from_its_start(stage: Stage
         ("UPDATE runs_attribute SET number = 4 WHERE name = 'score'", "attribute score, value 0: number says"),
         ("UPDATE runs_attribute SET word = 'Other' WHERE name = 'customer'", "attribute customer, value 0: word says"),
         ("UPDATE runs_attribute SET kind = 'money' WHERE name = 'score'", "attribute score, value 0: kind says money"),
-        ("UPDATE runs_attribute SET name = 'amount' WHERE name = 'score'", "attribute amount, value 0 is nothing"),
-        ("UPDATE runs_attribute SET n = 1 WHERE name = 'tags'", "attribute tags, value 1 is nothing"),
+        ("UPDATE runs_attribute SET name = 'amount' WHERE name = 'score'", "attribute amount, value 0 was not set"),
+        ("UPDATE runs_attribute SET n = 1 WHERE name = 'tags'", "attribute tags, value 1 was not set"),
         (
             "UPDATE runs_attribute SET created_at = created_at + interval '1 second'",
             "which differs from the run's start",

@@ -185,7 +185,7 @@ def test_a_repetition_has_no_secret_and_none_is_stored(stage: Stage, receivers: 
 def test_a_webhook_is_one_of_a_bounded_number(stage: Stage, receivers: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(services, "MAX_WEBHOOKS", 1)
     webhook(receivers(), "run.completed")
-    with pytest.raises(Exception, match="one more than 1 webhooks"):
+    with pytest.raises(Exception, match="would exceed the limit of 1 webhooks"):
         webhook(receivers(), *EVENTS)
 
 
