@@ -69,7 +69,7 @@ def approval_row(
 ) -> ApprovalRow:
     """Return the row of one revision. `arguments` is read from the bytes that `plan_hash` covers.
 
-    `earlier` is the decision on the revision before this one. Without `is_read`, the row shows that there is a request,
+    `earlier` is the decision on the revision before this one. Without `is_read`, the row shows a request exists,
     but none of its content.
     """
     evidence = {} if is_read else {"evidence": [], "why": "", "effect": ""}

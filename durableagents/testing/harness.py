@@ -281,7 +281,7 @@ class Harness(Assertions):
         justification: str = "as tested",
         fail: bool = False,
     ) -> None:
-        """Reject the open gate; the parameters are those of `approve`.
+        """Reject the open gate. `queue`, `tool`, `slot`, `by`, `role` and `justification` are as in `approve`.
 
         With `fail` the run fails without returning to its node.
         """

@@ -403,7 +403,7 @@ class Context:
 
     @_step
     async def set_attributes(self, **values: Any) -> None:
-        """Set search attributes: `set_attributes(customer="ACME", tags=["late"])`.
+        """Set search attributes to these `values`: `set_attributes(customer="ACME", tags=["late"])`.
 
         Others are kept; None unsets. Raises MisusedContext, and sets nothing, for names or types that the agent doesn't
         declare.

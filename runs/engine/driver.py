@@ -351,7 +351,7 @@ class Driver:
     async def _fail(self, crash: Crashed) -> str:
         reply = await self._load()  # the visit may have recorded events that are not on its tape
         if reply.stop == "cancel":
-            return await self._cancel()  # whoever cancels decides about the effects
+            return await self._cancel()  # the person who cancels decides about the effects
         await debit_lost(self.journal, self.tape)
         payload = printable({"message": crash.message, "traceback": crash.traceback})
         if self.agent.on_failure == "undo" and (how := await self._undo_first("failed", crash.code, payload)):

@@ -166,7 +166,7 @@ def exceeded(waits: Iterable[Wait]) -> Exceeded | None:
 
 def _enough(wait: Wait, resource: str) -> dict[str, int]:
     """Return the required caps by budget name.
-    An older row has only its own cap. A time limit is computed anew, because time passes."""
+    An older row has only its own cap. A time limit is computed again, because time passes."""
     parts = [_number(wait, name) for name in ("used", "reserved", "wanted")]
     fields = budget_wait_text(wait).get("enough")
     if not isinstance(fields, dict):

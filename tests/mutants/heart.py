@@ -102,7 +102,10 @@ HEART: dict[str, tuple[Mutation, str]] = {
         Operator(f"{GATES}:_check_grant", "if_false", "_matches_plan"),
         "engine/test_amending",
     ),
-    "a used grant fits": (Operator(f"{GATES}:_check_grant", "if_false", "is_used"), "test_gates test_brought"),
+    "a used grant fits": (
+        Operator(f"{GATES}:_check_grant", "if_false", "is_used"),
+        "test_gates approvals/test_brought",
+    ),
     "an expired approval is not renewed": (
         Operator(f"{GATES}:handle_refused_grant", "drop", "request_approval"),
         "runs/test_again test_gates",
@@ -127,19 +130,25 @@ HEART: dict[str, tuple[Mutation, str]] = {
     "a torn visit goes on writing": (Operator(f"{VISIT}:Visit._write", "if_false", "is_torn"), "test_torn"),
     "a fenced worker sends": (Operator(f"{CALL}:_perform", "if_false", "is_fenced"), "test_fenced"),
     # --- deciding ---------------------------------------------------------------------------------
-    "a decision on another plan counts": (Operator(f"{DECIDE}:decide", "if_false", "plan_hash"), "test_decide"),
+    "a decision on another plan counts": (
+        Operator(f"{DECIDE}:decide", "if_false", "plan_hash"),
+        "approvals/test_decide",
+    ),
     "a passed deadline is no deadline": (
         Operator(f"{DECIDE}:check_deadline", "returns", "None"),
-        "test_decide calendars/test_deadlines",
+        "approvals/test_decide calendars/test_deadlines",
     ),
-    "the row need not read as hashed": (Operator(f"{DECIDE}:is_plan_intact", "returns", "True"), "test_decide"),
+    "the row need not read as hashed": (
+        Operator(f"{DECIDE}:is_plan_intact", "returns", "True"),
+        "approvals/test_decide",
+    ),
     "a decided question is decided again": (
         Operator(f"{DECIDE}:locked_question", "if_false", "resolved_at"),
-        "test_decide test_races",
+        "approvals/test_decide test_races",
     ),
     "a forged decision is overlooked": (
         Operator(f"{DECIDE}:check_no_forged_decision", "returns", "None"),
-        "test_forged_decisions",
+        "approvals/test_forged_decisions",
     ),
     "a plan that was not drawn is approved": (
         Operator(f"{DECIDE}:checked_before_locks", "returns", "function"),
@@ -178,7 +187,10 @@ HEART: dict[str, tuple[Mutation, str]] = {
     "rows are not compared": (Operator(f"{VERIFY}:compared", "returns", "iter(())"), "test_verified_acts"),
     "doubled rows are not noticed": (Operator(f"{VERIFY}:at_most_once", "returns", "iter(())"), "test_verification"),
     "any code is authentic": (Operator(f"{CODES}:is_authentic", "returns", "True"), "test_verification"),
-    "any row's code is authentic": (Operator(f"{CODES}:is_rows_code", "returns", "True"), "test_forged_decisions"),
+    "any row's code is authentic": (
+        Operator(f"{CODES}:is_rows_code", "returns", "True"),
+        "approvals/test_forged_decisions",
+    ),
     "the hash leaves out the time": (Operator(f"{CHAIN}:microseconds", "returns", "0"), "test_chain"),
     "the code leaves out the place": (Operator(f"{CODES}:event_code", "drop", "place"), "test_forgery"),
     # --- in the database --------------------------------------------------------------------------

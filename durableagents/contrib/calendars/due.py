@@ -83,7 +83,7 @@ def act_on_due(excluding: list[UUID], until: float) -> list[tuple[UUID, UUID, Ex
 
 @transaction.atomic
 def _act_on(approval_id: UUID, run_id: UUID) -> None:
-    if is_busy(run_id):  # don't wait for whoever holds the lock now
+    if is_busy(run_id):  # don't wait for the current holder of the lock
         return
     _, run = locked(run_id, under=SWEEPER)
     wait = Wait.objects.select_for_update().get(approval=approval_id)

@@ -71,7 +71,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One number of the report. A `value` of None means that there is nothing to count."""
+    """One number of the report. A `value` of None: nothing to count."""
 
     name: str
     label: str

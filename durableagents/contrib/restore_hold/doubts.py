@@ -75,7 +75,7 @@ class Unanswered:
 
 @dataclass(frozen=True, slots=True)
 class UnknownOutcomeLists:
-    """Both lists, each with at most MAX_LISTED rows. `is_cut` means that there are more."""
+    """Both lists, each with at most MAX_LISTED rows. `is_cut`: more exist."""
 
     upcoming: Sequence[NextCall]
     unanswered: Sequence[Unanswered]

@@ -27,7 +27,6 @@ USED_OTHERWISE = {
     "openapi-python-client": "generates a client in a test",
     "pytest-asyncio": "a plugin of pytest",
     "pytest-cov": "a plugin of pytest",
-    "pytest-django": "a plugin of pytest",
     "pytest-timeout": "a plugin of pytest",
     "ruff": "make lint",
     "types-psutil": "types for mypy",

@@ -7,7 +7,7 @@ import re
 
 from tests.conftest import CHECKOUT
 
-MAX_LINES = 1500
+MAX_LINES = 1600
 _ITEM = re.compile(r"^\d+\. \[[^]]+\]\(([\w/.]+)\)((?:, `[\w.]+`)*(?:,\n +`[\w.]+`(?:, `[\w.]+`)*)*)", re.M)
 
 
