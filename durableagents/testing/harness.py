@@ -297,7 +297,7 @@ class Harness(Assertions):
         role: str = "approver",
         justification: str = "as tested",
     ) -> None:
-        """Abstain at the open gate; the parameters are those of `approve`."""
+        """Abstain at the open gate. `queue`, `tool`, `slot`, `by`, `role` and `justification` are as in `approve`."""
         self._decide("abstain", queue, tool, slot, by, role, justification)
 
     def _decide(self, verdict: str, queue: str, tool: str, slot: str, by: str, role: str, why: str) -> None:
