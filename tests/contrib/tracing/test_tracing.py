@@ -214,7 +214,7 @@ def test_nothing_is_lost_when_the_collector_hangs_and_the_exporter_is_killed(
     stage.start(one_call(tools.look))
     assert stage.drive() == "completed"
     export_all(first)
-    assert len(collector.bodies) == 2
+    assert len(collector.bodies) >= 2
     collector.answers.clear()
     run = stage.start(one_call(tools.order))
     assert stage.drive() == "completed"
