@@ -174,7 +174,7 @@ def test_silent_workers_are_noticed_without_the_database_and_replaced(crew: Crew
     eventually(
         lambda: not {stuck, stopped} & set(crew.serving()) and len(crew.serving()) == 2, what="new workers", seconds=60
     )
-    assert crew.log().count("gave no sign of life") == 2
+    assert crew.log().count("sent no heartbeat") == 2
     dead = {crew.incarnation(stuck), crew.incarnation(stopped)}
     eventually(lambda: {died[0] for died in crew.notes("died")} == dead, what="the reports")
 
