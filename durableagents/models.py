@@ -85,7 +85,7 @@ class MasterKey(models.Model):
 
 
 class Attempts(models.Model):
-    """How much of an allowance is used: it is full again at `until`. See throttle.py. The table is unlogged."""
+    """The used part of an allowance: it is full again at `until`. See throttle.py. The table is unlogged."""
 
     key = models.BinaryField(max_length=32, primary_key=True)
     until = models.DateTimeField()

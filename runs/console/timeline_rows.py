@@ -143,7 +143,7 @@ _STOOD = {
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How a kind of row is drawn. `point` is the tone of the mark of a row without duration, `place` the
+    """Drawing of a kind of row. `point` is the tone of the mark of a row without duration, `place` the
     indentation."""
 
     name: Callable[[Row, Dossier], str]

@@ -1,4 +1,4 @@
-"""What a fork knows of its origin: every effect after the point of the fork.
+"""A fork's view of its origin: every effect after the point of the fork.
 
 The list is copied into the fork's journal when the fork is made, so that later events of the origin don't change it.
 """

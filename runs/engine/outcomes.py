@@ -13,7 +13,7 @@ StopReason = Literal["pause", "cancel", "hold", "halt", "drain", "overtaken"]
 
 @dataclass(frozen=True, slots=True)
 class LateAnswer:
-    """What is known of a call after the lease was lost. It may be reported, but not recorded.
+    """Facts about a call after the lease was lost. It may be reported, but not recorded.
 
     It is a `result`, a `failure`, or the receipt of an `accepted` call.
     """

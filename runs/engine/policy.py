@@ -1,4 +1,4 @@
-"""What a policy judges and its verdict, and the check of the policies' revision. Pure."""
+"""The facts that a policy judges, its verdict, and the check of the policies' revision. Pure."""
 
 from __future__ import annotations
 

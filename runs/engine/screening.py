@@ -254,7 +254,7 @@ def _hashable(content: Any) -> Any:
 
 @dataclass
 class ScreenedConversation:
-    """What is known of a conversation's parts, by their id().
+    """Facts about a conversation's parts, by their id().
 
     `restored` were read back from the journal, `held` are markers in place of refused parts, and `seen` has the hooks
     that saw each part.

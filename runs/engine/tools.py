@@ -48,7 +48,7 @@ class ReplayClass(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """What a tool's function is told about the current call.
+    """Facts about the current call, for a tool's function.
 
     `run_id` and `trace_id` identify the run; they stay the same when it is resumed. `tool` is the tool's name, `slot`
     the call's place in the run, and `attempt` the number of recorded decisions to send it again. `key` is the

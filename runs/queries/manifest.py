@@ -25,7 +25,7 @@ class FactRow(Shape):
 
 
 class ManifestRow(Shape):
-    """What of a version is recorded, recomputed, secret, or external."""
+    """The parts of a version that are recorded, recomputed, secret, or external."""
 
     persisted: list[FactRow] = Field(description="Parts that are recorded.")
     recomputed: list[FactRow] = Field(description="Parts that are computed again on replay.")

@@ -1,4 +1,4 @@
-"""What inquiries and delegations share: locking an open question, and checking the person who may decide it."""
+"""Shared by inquiries and delegations: lock an open question, and check the person who may decide it."""
 
 from __future__ import annotations
 

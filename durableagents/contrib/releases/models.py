@@ -10,7 +10,7 @@ from ledger.protected import protect
 
 
 class VersionGate(models.Model):
-    """Whether a version accepts new runs. A version without a row accepts them."""
+    """A version's switch for new runs. A version without a row accepts them."""
 
     id = models.BigAutoField(primary_key=True)
     agent = models.TextField()

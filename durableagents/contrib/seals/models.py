@@ -75,7 +75,7 @@ class SealedHead(models.Model):
 
 
 class Witness(models.Model):
-    """When a witness is tried next. These are the only rows of this app that change."""
+    """Time of a witness's next try. These are the only rows of this app that change."""
 
     name = models.TextField(primary_key=True)
     since = models.DateTimeField(db_default=Now())

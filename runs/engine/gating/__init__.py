@@ -1,1 +1,1 @@
-"""What approvals a gated call needs. Used by tool declarations and by the gate."""
+"""The approvals that a gated call needs. Used by tool declarations and by the gate."""

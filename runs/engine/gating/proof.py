@@ -61,7 +61,7 @@ NO_PROOF = Proof()
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """Which calls need a proof: those above an amount or with at least a risk; without both, all of them.
+    """The calls that need a proof: those above an amount or with at least a risk; without both, all of them.
 
     An unknown amount or risk counts as above the threshold.
     """

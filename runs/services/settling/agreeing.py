@@ -58,7 +58,7 @@ class Proposal:
 
 @dataclass(slots=True)
 class Heard:
-    """What is known of an unknown outcome: pending proposal, requested query, and the upstream's last answer."""
+    """Facts about an unknown outcome: pending proposal, requested query, and the upstream's last answer."""
 
     said: Proposal | None = None
     asked_by: str = ""
