@@ -22,8 +22,8 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         known = settings.DURABLEAGENTS
-        parser.add_argument("--processes", default=known.workers, help="worker processes (default: %(default)s)")
-        parser.add_argument("--slots", default=known.slots, help="runs per worker process (default: %(default)s)")
+        parser.add_argument("--processes", default=known.workers, help="worker processes (default: WORKERS)")
+        parser.add_argument("--slots", default=known.slots, help="runs per worker process (default: SLOTS)")
         parser.add_argument(
             "--only",
             action="append",

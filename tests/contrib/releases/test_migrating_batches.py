@@ -117,7 +117,7 @@ def lost_in_the_look(three: list[Run], tools: Toolbox) -> None:
 def test_a_connection_that_is_lost_says_what_was_done_and_what_was_not_tried(three: list[Run]) -> None:
     found = move(three)
     assert told(found) == [(True, ""), (False, "lost"), (False, "not_tried")]
-    assert all("ask again" in one.why for one in found[1:])
+    assert all("try again" in one.why for one in found[1:])
     assert [fresh(run).generation for run in three] == [1, 0, 0]
     assert told(move(three)) == [(False, "already"), (True, ""), (True, "")]
     for run in three:
