@@ -1,10 +1,12 @@
-"""URLs that apps add. An AppConfig lists them, or names their module, in `api_urls`, `console_urls` or `root_urls`."""
+"""URLs that apps add: the module in `urls` of an AppConfig has lists `api_urls`, `console_urls` and `root_urls`."""
+
+from importlib import import_module
 
 from django.apps import apps
-from django.urls import URLResolver, include, path
+from django.urls import URLPattern, URLResolver
 
 
-def of_apps(attribute: str) -> list[URLResolver]:
-    """Return the URLs of all installed apps whose config has this attribute."""
-    modules = (getattr(config, attribute, None) for config in apps.get_app_configs())
-    return [path("", include(module)) for module in modules if module is not None]
+def of_apps(name: str) -> list[URLPattern | URLResolver]:
+    """Return the URLs in the list `name` of each installed app whose config names a module in `urls`."""
+    modules = (import_module(config.urls) for config in apps.get_app_configs() if hasattr(config, "urls"))
+    return [address for module in modules for address in getattr(module, name, ())]

@@ -6,7 +6,7 @@ registry of providers, which would load every provider's libraries into every wo
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from django.apps import AppConfig
 
@@ -22,19 +22,8 @@ class AccountsConfig(AppConfig):
             "id username email roles is_admin token_hash made_by maker made_at expires_at".split()
         )
     }
-    # durableagents/urls_console.py reads these.
-    console_urls = "durableagents.contrib.accounts.urls"
-
-    @property
-    def root_urls(self) -> list[Any]:
-        """Return URLs that precede the administration's own (read by durableagents/urls.py).
-
-        They replace its page for changing the password by the one with second factor and throttling.
-        """
-        from django.urls import path
-        from django.views.generic import RedirectView
-
-        return [path("admin/password_change/", RedirectView.as_view(pattern_name="password"))]
+    # Read by durableagents/urls_apps.py.
+    urls = "durableagents.contrib.accounts.urls"
 
     def ready(self) -> None:
         """Register this app's feature."""

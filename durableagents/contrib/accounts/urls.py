@@ -1,10 +1,11 @@
-"""URLs of this app's pages."""
+"""Addresses of this app's pages."""
 
 from django.urls import path
+from django.views.generic import RedirectView
 
 from durableagents.contrib.accounts import views_links, views_own, views_people, views_setup, views_sign_in, views_ways
 
-urlpatterns = [
+console_urls = [
     path("login/passkey", views_sign_in.PasskeySignIn.as_view(), name="passkey_sign_in"),
     path("login/code", views_sign_in.Code.as_view(), name="sign_in_code"),
     path("login/second-factor", views_sign_in.FirstFactor.as_view(), name="sign_in_factor"),
@@ -45,3 +46,6 @@ urlpatterns = [
     path("reset", views_links.AskReset.as_view(), name="reset"),
     path("reset/<str:whom>/<str:token>", views_links.SetPassword.as_view(), name="reset_set"),
 ]
+
+# Before the administration's own: its page for changing a password has no second factor and no throttling.
+root_urls = [path("admin/password_change/", RedirectView.as_view(pattern_name="password"))]

@@ -27,9 +27,8 @@ class BulkConfig(AppConfig):
         },
         "runs_batchitem": {"id", "batch_id", "n", "run_id", "wait_id"},
     }
-    # durableagents/urls.py and durableagents/urls_console.py read these.
-    api_urls = "durableagents.contrib.bulk.api_urls"
-    console_urls = "durableagents.contrib.bulk.console_urls"
+    # Read by durableagents/urls_apps.py.
+    urls = "durableagents.contrib.bulk.urls"
 
     def ready(self) -> None:
         """Register this app's feature."""

@@ -15,9 +15,8 @@ class CalendarsConfig(AppConfig):
     frozen_columns = {
         "approvals_absence": {"id", "person", "deputy_id", "starts_at", "ends_at", "reason", "set_by", "made_at"}
     }
-    # durableagents/urls.py and durableagents/urls_console.py read these.
-    api_urls = "durableagents.contrib.calendars.api_urls"
-    console_urls = "durableagents.contrib.calendars.console_urls"
+    # Read by durableagents/urls_apps.py.
+    urls = "durableagents.contrib.calendars.urls"
 
     def demo_settings(self, *, by: Any, justification: str) -> Any:
         """Return the settings that the demo makes (read by durableagents/demo/oversight.py)."""

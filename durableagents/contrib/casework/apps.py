@@ -10,9 +10,8 @@ class CaseworkConfig(AppConfig):
     label = "casework"
     # durableagents/grants.py reads these.
     frozen_columns = {"approvals_claim": {"id", "approval_id", "person", "by", "role", "at"}}
-    # durableagents/urls.py and durableagents/urls_console.py read these.
-    api_urls = "durableagents.contrib.casework.api_urls"
-    console_urls = "durableagents.contrib.casework.console_urls"
+    # Read by durableagents/urls_apps.py.
+    urls = "durableagents.contrib.casework.urls"
 
     def ready(self) -> None:
         """Register this app's feature."""

@@ -19,9 +19,8 @@ class ChangeControlConfig(AppConfig):
             *("id", "family", "act", "given", "told", "why", "by", "person", "role", "auth", "address", "made_at")
         },
     }
-    # durableagents/urls.py and durableagents/urls_console.py read these.
-    api_urls = "durableagents.contrib.change_control.api_urls"
-    console_urls = "durableagents.contrib.change_control.console_urls"
+    # Read by durableagents/urls_apps.py.
+    urls = "durableagents.contrib.change_control.urls"
 
     def sections(self) -> list[Any]:
         """Return this app's entry in the navigation (read by durableagents/apps.py)."""

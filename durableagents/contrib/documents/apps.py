@@ -10,9 +10,8 @@ class DocumentsConfig(AppConfig):
     label = "documents"
     # durableagents/grants.py reads these.
     append_only_tables = ("approvals_document",)
-    # durableagents/urls.py and durableagents/urls_console.py read these.
-    api_urls = "durableagents.contrib.documents.api_urls"
-    console_urls = "durableagents.contrib.documents.console_urls"
+    # Read by durableagents/urls_apps.py.
+    urls = "durableagents.contrib.documents.urls"
 
     def ready(self) -> None:
         """Register this app's feature."""

@@ -12,9 +12,8 @@ class EncryptionConfig(AppConfig):
     # the register could make it look erased.
     append_only_tables = ("encryption_runkey",)
     read_only_tables = ("encryption_erasure",)
-    # durableagents/urls.py and durableagents/urls_console.py read these.
-    api_urls = "durableagents.contrib.encryption.api_urls"
-    console_urls = "durableagents.contrib.encryption.console_urls"
+    # Read by durableagents/urls_apps.py.
+    urls = "durableagents.contrib.encryption.urls"
 
     def ready(self) -> None:
         from durableagents.contrib.encryption import erasure, own_features, rotation, run_keys

@@ -10,8 +10,7 @@ class EvidenceConfig(AppConfig):
     name = "durableagents.contrib.evidence"
     label = "evidence"
     # durableagents/urls_apps.py reads these.
-    api_urls = "durableagents.contrib.evidence.api_urls"
-    console_urls = "durableagents.contrib.evidence.console_urls"
+    urls = "durableagents.contrib.evidence.urls"
 
     def ready(self) -> None:
         """Register this app's feature. Raises ImproperlyConfigured without the seals app, which signs the bundles."""

@@ -8,9 +8,8 @@ from django.apps import AppConfig
 class ForksConfig(AppConfig):
     name = "durableagents.contrib.forks"
     label = "forks"
-    # durableagents/urls.py and durableagents/urls_console.py read these.
-    api_urls = "durableagents.contrib.forks.api_urls"
-    console_urls = "durableagents.contrib.forks.console_urls"
+    # Read by durableagents/urls_apps.py.
+    urls = "durableagents.contrib.forks.urls"
 
     def ready(self) -> None:
         """Register this app's feature."""

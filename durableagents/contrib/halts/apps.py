@@ -14,9 +14,8 @@ class HaltsConfig(AppConfig):
     # durableagents/grants.py reads these. A trigger writes the halts in force, as the owner.
     append_only_tables = ("runs_halt",)
     read_only_tables = ("runs_haltnow",)
-    # durableagents/urls.py and durableagents/urls_console.py read these.
-    api_urls = "durableagents.contrib.halts.api_urls"
-    console_urls = "durableagents.contrib.halts.console_urls"
+    # Read by durableagents/urls_apps.py.
+    urls = "durableagents.contrib.halts.urls"
 
     def sections(self) -> list[Any]:
         """Return this app's entry in the navigation (read by durableagents/apps.py)."""

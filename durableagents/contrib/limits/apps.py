@@ -19,9 +19,8 @@ class LimitsConfig(AppConfig):
         "runs_poolperiod": {"id", "pool_id", "starts_at", "ends_at", "most"},
         "runs_poolcharge": {"run_id", "slot", "attempt", "n", "pool_id", "starts_at", "reserved"},
     }
-    # Read by durableagents/urls.py and durableagents/urls_console.py.
-    api_urls = "durableagents.contrib.limits.api_urls"
-    console_urls = "durableagents.contrib.limits.console_urls"
+    # Read by durableagents/urls_apps.py.
+    urls = "durableagents.contrib.limits.urls"
 
     def sections(self) -> list[Any]:
         """Return this app's entries in the navigation (read by durableagents/apps.py)."""

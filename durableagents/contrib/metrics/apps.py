@@ -7,8 +7,8 @@ class MetricsConfig(AppConfig):
     name = "durableagents.contrib.metrics"
     label = "metrics"
     default_auto_field = "django.db.models.BigAutoField"
-    # Read by durableagents/urls.py.
-    root_urls = "durableagents.contrib.metrics.urls"
+    # Read by durableagents/urls_apps.py.
+    urls = "durableagents.contrib.metrics.urls"
 
     def ready(self) -> None:
         """Install this app's feature."""

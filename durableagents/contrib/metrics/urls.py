@@ -4,4 +4,4 @@ from django.urls import path
 
 from durableagents.contrib.metrics.views import Metrics
 
-urlpatterns = [path("metrics", Metrics.as_view(), name="metrics")]
+root_urls = [path("metrics", Metrics.as_view(), name="metrics")]

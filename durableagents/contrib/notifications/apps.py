@@ -16,9 +16,8 @@ class NotificationsConfig(AppConfig):
         "approvals_channel": {"id", "queue_id", "form", "name", "made_at"},
         "approvals_device": set("id person name service address digest key token_hash made_at code".split()),
     }
-    # Read by durableagents/urls.py and durableagents/urls_console.py.
-    api_urls = "durableagents.contrib.notifications.api_urls"
-    console_urls = "durableagents.contrib.notifications.console_urls"
+    # Read by durableagents/urls_apps.py.
+    urls = "durableagents.contrib.notifications.urls"
 
     def ready(self) -> None:
         """Install this app's feature, and the link in the account menu."""

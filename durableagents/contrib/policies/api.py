@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from django.urls import path
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -88,12 +87,3 @@ class PoliciesTry(ApiView):
     @described("Try a policy", TriedRow, body=TryBody)
     def post(self, request: Request) -> Response:
         return Response(try_policy(read_body(request, TryBody), is_setter=is_admin(request.user)))
-
-
-urlpatterns = [
-    path("policies", Policies.as_view(), name="api-policies"),
-    path("policies/restore", PoliciesRestore.as_view(), name="api-policies-restore"),
-    path("policies/try", PoliciesTry.as_view(), name="api-policies-try"),
-    path("policies/<str:policy>", OnePolicy.as_view(), name="api-policy"),
-    path("policies/<str:policy>/retire", PolicyRetire.as_view(), name="api-policy-retire"),
-]

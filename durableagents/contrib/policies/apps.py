@@ -19,9 +19,8 @@ class PoliciesConfig(AppConfig):
             *("proof", "rule", "set_by", "made_at"),
         }
     }
-    # Read by durableagents/urls.py and durableagents/urls_console.py.
-    api_urls = "durableagents.contrib.policies.api"
-    console_urls = "durableagents.contrib.policies.views"
+    # Read by durableagents/urls_apps.py.
+    urls = "durableagents.contrib.policies.urls"
 
     def sections(self) -> list[Any]:
         """Return this app's entry in the navigation (read by durableagents/apps.py)."""

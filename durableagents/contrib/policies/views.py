@@ -6,18 +6,26 @@ from collections.abc import Callable
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
-from django.urls import path
 
 from approvals.queues.listed import all_of_them
 from approvals.queues.views import ForAdmins, PersonalAct, QueuePage
 from approvals.queues.who import is_admin
 from durableagents.contrib.policies import queries, services
 from durableagents.contrib.policies.models import Policy
-from durableagents.contrib.policies.services import EVERY_CALL, NewPolicyBody, PolicyBody, TryBody
+from durableagents.contrib.policies.services import EVERY_CALL, TryBody
 from durableagents.contrib.policies.trying import MAY_TRY, try_policy
 from ledger.errors import DurableAgentsError
 from ledger.web.page_acts import is_on, whole
 from ledger.web.page_forms import Refused, Sent
+
+# How fields of the forms are read.
+READ: dict[str, Callable[[str], Any]] = {
+    "within_hours": whole,
+    "proof_minutes": whole,
+    "second_factor": is_on,
+    "type_amount": is_on,
+    "type_target": is_on,
+}
 
 
 class PolicyPage(QueuePage):
@@ -95,7 +103,7 @@ class PolicyTrying(PolicyPage):
     def post(self, request: HttpRequest) -> HttpResponse:
         form, refused, found = Sent(request), None, None
         try:
-            body = form.read(TryBody, **_READ, calls=whole)
+            body = form.read(TryBody, **READ, calls=whole)
             found = try_policy(body, is_setter=is_admin(request.user))
         except DurableAgentsError as error:
             refused = Refused("try", error, form.kept)
@@ -106,38 +114,8 @@ class PolicyTrying(PolicyPage):
         return self.show(request, fields, status=refused.error.status if refused else 200)
 
 
-_READ: dict[str, Callable[[str], Any]] = {
-    "within_hours": whole,
-    "proof_minutes": whole,
-    "second_factor": is_on,
-    "type_amount": is_on,
-    "type_target": is_on,
-}
-
-
 def _typed(of: Policy) -> dict[str, Any]:
     proof = of.proof or {}
     boxes = {"second_factor": "factor", "type_amount": "amount", "type_target": "target"}
     ticked = {name: "on" for name, of_row in boxes.items() if proof.get(of_row)}
     return ticked | {"proof_minutes": proof.get("within", 0) // 60 or ""}
-
-
-_RULES, _POLICY = RulesAct.as_view, PolicyAct.as_view
-_NEW = _RULES(act="add", service=services.create, done="Policy published.", body=NewPolicyBody, reads=_READ)
-_CHANGE = {"body": PolicyBody, "reads": _READ | {"seen": whole}, "page": "policy", "has_own_page": True}
-_VERSION = _POLICY(act="change", service=services.change, done="New version published.", **_CHANGE)
-_RETIRE = _POLICY(act="retire", service=services.retire, done="Policy retired.", page="policies")
-
-urlpatterns = [
-    path("policies", PoliciesPage.as_view(), name="policies"),
-    path("policies/new", _NEW, name="new_policy"),
-    path("policies/tries", PolicyTrying.as_view(), name="policy_tries"),
-    path(
-        "policies/restorations",
-        _RULES(act="restore", service=services.restore, done="Policies restored."),
-        name="policy_restorations",
-    ),
-    path("policies/of/<str:policy>", OnePolicyPage.as_view(), name="policy"),
-    path("policies/of/<str:policy>/versions", _VERSION, name="policy_versions"),
-    path("policies/of/<str:policy>/retirements", _RETIRE, name="policy_retirements"),
-]

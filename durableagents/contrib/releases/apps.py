@@ -18,9 +18,8 @@ class ReleasesConfig(AppConfig):
         "runs_versiongate": {"id", "agent", "version"},
         "runs_ramp": {"id", "agent", "from_version", "to_version", "tags", "bounds", "least", "set_by", "made_at"},
     }
-    # Read by durableagents/urls.py and durableagents/urls_console.py.
-    api_urls = "durableagents.contrib.releases.api_urls"
-    console_urls = "durableagents.contrib.releases.console_urls"
+    # Read by durableagents/urls_apps.py.
+    urls = "durableagents.contrib.releases.urls"
 
     def ready(self) -> None:
         """Install this app's feature, and let its acts require two people."""

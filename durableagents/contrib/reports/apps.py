@@ -15,9 +15,8 @@ class ReportsConfig(AppConfig):
         "reports_storedreport",
         "reports_mailing",
     )
-    # Read by durableagents/urls.py and durableagents/urls_console.py.
-    api_urls = "durableagents.contrib.reports.api_urls"
-    console_urls = "durableagents.contrib.reports.console_urls"
+    # Read by durableagents/urls_apps.py.
+    urls = "durableagents.contrib.reports.urls"
 
     def ready(self) -> None:
         """Install this app's feature, and the link on the audit page."""

@@ -26,9 +26,8 @@ class RetentionConfig(AppConfig):
         "retention_round",
     )
     read_only_tables = ("retention_allowance", "retention_runtable")
-    # Read by durableagents/urls.py.
-    api_urls = "durableagents.contrib.retention.api_urls"
-    console_urls = "durableagents.contrib.retention.console_urls"
+    # Read by durableagents/urls_apps.py.
+    urls = "durableagents.contrib.retention.urls"
 
     def sections(self) -> list[Any]:
         """Return this app's entry in the navigation (read by durableagents/apps.py)."""

@@ -14,9 +14,8 @@ class SchedulesConfig(AppConfig):
     # Read by durableagents/grants.py.
     append_only_tables = ("runs_firing",)
     frozen_columns = {"runs_schedule": {"id"}}
-    # Read by durableagents/urls.py and durableagents/urls_console.py.
-    api_urls = "durableagents.contrib.schedules.api_urls"
-    console_urls = "durableagents.contrib.schedules.console_urls"
+    # Read by durableagents/urls_apps.py.
+    urls = "durableagents.contrib.schedules.urls"
 
     def sections(self) -> list[Any]:
         """Return this app's entry in the navigation (read by durableagents/apps.py)."""

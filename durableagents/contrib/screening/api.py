@@ -1,4 +1,4 @@
-"""Lists content of a run that hooks withheld, and defines the URL of the list below /api/v1."""
+"""Lists content of a run that hooks withheld."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
-from django.urls import path
 from pydantic import Field
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -63,6 +62,3 @@ def _row(row: Event) -> WithheldRow:
     assert isinstance(event, e.ContentWithheld)
     fields = {name: getattr(event, name) for name in WithheldRow.model_fields if name not in ("seq", "at")}
     return WithheldRow(seq=row.seq, at=row.at, **fields)
-
-
-urlpatterns = [path("runs/<uuid:run_id>/withheld", Withheld.as_view(), name="api-run-withheld")]

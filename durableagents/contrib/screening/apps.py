@@ -8,8 +8,8 @@ from django.apps import AppConfig
 class ScreeningConfig(AppConfig):
     name = "durableagents.contrib.screening"
     label = "screening"
-    # Read by durableagents/urls.py.
-    api_urls = "durableagents.contrib.screening.api"
+    # Read by durableagents/urls_apps.py.
+    urls = "durableagents.contrib.screening.urls"
 
     def ready(self) -> None:
         """Install this app's feature.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from django.urls import path
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -70,11 +69,3 @@ class QueueGrants(ApiView):
     def post(self, request: Request, queue: str) -> Response:
         queues.find(queue)
         return Response(row_of(services.set_limits(queue, read_body(request, BoundsBody), by=self.by)))
-
-
-urlpatterns = [
-    path("queues/<str:queue>/grants", QueueGrants.as_view(), name="api-queue-grants"),
-    path("grants", Grants.as_view(), name="api-grants"),
-    path("grants/<int:grant_id>", OneGrant.as_view(), name="api-grant"),
-    path("grants/<int:grant_id>/end", GrantEnd.as_view(), name="api-grant-end"),
-]

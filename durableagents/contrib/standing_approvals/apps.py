@@ -14,9 +14,8 @@ class StandingApprovalsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
     # Read by durableagents/grants.py.
     append_only_tables = ("approvals_standinggrant", "approvals_standinguse", "approvals_standingend")
-    # Read by durableagents/urls.py and durableagents/urls_console.py.
-    api_urls = "durableagents.contrib.standing_approvals.api"
-    console_urls = "durableagents.contrib.standing_approvals.views"
+    # Read by durableagents/urls_apps.py.
+    urls = "durableagents.contrib.standing_approvals.urls"
 
     def demo_settings(self, **by: Any) -> Iterator[tuple[str, Callable[[], object]]]:
         """Yield the demo's missing settings by name (read by durableagents/demo/oversight.py)."""

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
-from django.urls import path
 
-from approvals.queues.views import QueueAct, QueuePage, parse_sum
+from approvals.queues.views import QueuePage
 from durableagents.contrib.standing_approvals import queries, services
 from durableagents.contrib.standing_approvals.reading import StandingApproval
-from durableagents.contrib.standing_approvals.services import BoundsBody
 from ledger.actors import Actor
 from ledger.web.cursors import placed, placed_at
 from ledger.web.page_acts import Act
@@ -70,16 +68,3 @@ class GrantEnds(Act, OneGrantPage):
                 "Unused approvals from it are void. The database holds an earlier revocation that is not authentic."
             )
         return super().after(request, result, **address)
-
-
-_LIMITS = {"body": BoundsBody, "reads": {"sum": parse_sum}, "defaults": {"sum": "none"}, "aside": ("seen",)}
-_SET = QueueAct.as_view(
-    act="QueueGrants", service=services.set_limits, done="Standing approval limits saved.", **_LIMITS
-)
-
-urlpatterns = [
-    path("queues/of/<str:queue>/grants", _SET, name="queue_grants"),
-    path("queues/grants", GrantsPage.as_view(), name="standing_grants"),
-    path("queues/grants/<int:grant_id>", OneGrantPage.as_view(), name="standing_grant"),
-    path("queues/grants/<int:grant_id>/ends", GrantEnds.as_view(), name="standing_grant_ends"),
-]

@@ -15,9 +15,8 @@ class WebhooksConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
     # Read by durableagents/grants.py.
     append_only_tables = ("webhooks_attempt",)
-    # Read by durableagents/urls.py and durableagents/urls_console.py.
-    api_urls = "durableagents.contrib.webhooks.api_urls"
-    console_urls = "durableagents.contrib.webhooks.console_urls"
+    # Read by durableagents/urls_apps.py.
+    urls = "durableagents.contrib.webhooks.urls"
 
     def sections(self) -> list[Any]:
         """Return this app's entry in the navigation (read by durableagents/apps.py)."""

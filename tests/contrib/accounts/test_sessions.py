@@ -106,7 +106,7 @@ def boss(someone: Callable[..., Someone]) -> Someone:
 def acts_on_people() -> list[str]:
     found = [
         "/" + str(pattern.pattern)
-        for pattern in urls.urlpatterns
+        for pattern in urls.console_urls
         if issubclass(view := getattr(pattern.callback, "view_class", object), AdminPage)
         and "post" in view.http_method_names
     ]

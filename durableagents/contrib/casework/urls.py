@@ -1,9 +1,15 @@
-"""Addresses of this app's pages, and the acts of their forms."""
+"""Addresses of this app: `api_urls` below /api/v1, `console_urls` of its pages and forms."""
 
 from django.urls import path
 
-from durableagents.contrib.casework import delegations, inquiries, views
+from durableagents.contrib.casework import api, delegations, inquiries, views
 from durableagents.contrib.casework.common import AnswerBody, DelegationBody, InquiryBody
+
+api_urls = [
+    path("approvals/<uuid:approval_id>/claim", api.Claims.as_view(), name="api-approval-claim"),
+    path("approvals/<uuid:approval_id>/release", api.Releases.as_view(), name="api-approval-release"),
+    *(path(f"approvals/<uuid:approval_id>/{at}", view, name=name) for (at, name), view in api.ACTS.items()),
+]
 
 _ACT, _DECIDERS, _CASE = views.CaseAct.as_view, views.DecidersAct.as_view, "approvals/<uuid:approval_id>"
 _ASK = _DECIDERS(
@@ -19,7 +25,7 @@ _DELEGATE = _DECIDERS(
 )
 _END = _ACT(act="back", service=delegations.take_back, done="Delegation ended.")
 
-urlpatterns = [
+console_urls = [
     path(f"{_CASE}/claims", views.Claims.as_view(), name="claims"),
     path(f"{_CASE}/releases", views.Releases.as_view(), name="releases"),
     path(f"{_CASE}/inquiries", _ASK, name="inquiries"),

@@ -1,9 +1,16 @@
-"""Addresses of this app's pages, and the acts of their forms."""
+"""Addresses of this app: `api_urls` below /api/v1, `console_urls` of its pages and forms."""
 
 from django.urls import path
 
-from durableagents.contrib.halts import services, views
+from durableagents.contrib.halts import api, services, views
 from ledger.web.page_acts import decimal, listed, whole
+
+api_urls = [
+    path("halts", api.Halts.as_view(), name="api-halts"),
+    path("halts/<uuid:halt>", api.OneHalt.as_view(), name="api-halt"),
+    path("halts/<uuid:halt>/stage", api.HaltStage.as_view(), name="api-halt-stage"),
+    path("halts/<uuid:halt>/lift", api.HaltLift.as_view(), name="api-halt-lift"),
+]
 
 _SET = {"body": services.HaltBody, "reads": {"refuse": lambda text: text == "on"}}
 _LIFT = {"body": services.LiftBody, "reads": {"revision": whole}}
@@ -14,7 +21,7 @@ _STAGE = {
 _ACT = views.HaltAct.as_view
 _NEW = _ACT(service=services.begin, act="halt", done="Halted. Workers confirm below.", **_SET)
 
-urlpatterns = [
+console_urls = [
     path("halts", views.HaltsPage.as_view(), name="halts"),
     path("halts/new", _NEW, name="new_halt"),
     path(

@@ -1,10 +1,21 @@
-"""Addresses of this app's pages."""
+"""Addresses of this app: `api_urls` below /api/v1, `console_urls` of its pages and forms."""
 
 from django.urls import path
 
-from durableagents.contrib.notifications import views
+from durableagents.contrib.notifications import api, views
 
-urlpatterns = [
+api_urls = [
+    path("notifications/settings", api.Settings.as_view(), name="api-notice-settings"),
+    path("notifications/test", api.Test.as_view(), name="api-notice-test"),
+    path("notifications/deliveries", api.Deliveries.as_view(), name="api-deliveries"),
+    path("notifications/deliveries/<int:delivery_id>/replay", api.Replay.as_view(), name="api-delivery-replay"),
+    path("notifications/channels", api.Channels.as_view(), name="api-channels"),
+    path("notifications/channels/<int:channel_id>", api.OneChannel.as_view(), name="api-channel"),
+    path("notifications/channels/<int:channel_id>/end", api.ChannelEnd.as_view(), name="api-channel-end"),
+    path("notifications/channels/<int:channel_id>/test", api.ChannelTest.as_view(), name="api-channel-test"),
+]
+
+console_urls = [
     path("notifications", views.Mine.as_view(), name="notifications"),
     path("notifications/settings", views.Settings.as_view(), name="notice_settings"),
     path("notifications/tests", views.Tests.as_view(), name="notice_tests"),
