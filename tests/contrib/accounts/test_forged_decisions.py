@@ -6,18 +6,12 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import connection
 
-from approvals.services import decide
-from durableagents import Context, End
 from durableagents.contrib.accounts.invitations import roles_of
 from durableagents.contrib.accounts.models import Invitation
-from ledger.append import acted
 from runs.models import Run
-from runs.services import lifecycle
 from tests.integration.approvals.setup import boss, signed_in, somebody
-from tests.integration.approvals.test_forged_decisions import OPS, insert, said_so
+from tests.integration.approvals.test_forged_decisions import OPS, busy, insert, said_so  # noqa: F401 (fixture)
 from tests.integration.runs.conftest import _agents_of_this_test, _django_db_marker, outside, stage, tools  # noqa: F401 (fixtures)
-from tests.integration.runs.stage import Stage
-from tests.world import FIONA, OLGA, SHOP, Item, Notes, Toolbox, agent_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.every(3)]
 
@@ -25,21 +19,6 @@ pytestmark = [pytest.mark.django_db, pytest.mark.every(3)]
 @pytest.fixture(autouse=True)
 def _forgiving() -> None:
     """Open no transaction, unlike the folder's fixture: the stage's workers would not see what it holds."""
-
-
-@pytest.fixture
-def busy(stage: Stage, tools: Toolbox) -> Run:
-    async def node(state: Notes, ctx: Context) -> End:
-        return End((await ctx.call(tools.pay, Item(name="po", amount=5000))).ref)
-
-    run = lifecycle.start(agent_of(node, tools=tools.all()).graph_id, {}, by=SHOP)
-    stage.drive()
-    lifecycle.pause(run.pk, by=OLGA, justification="month end")
-    lifecycle.resume(run.pk, by=OLGA, justification="month began")
-    asked = run.approvals.get()
-    decide(asked.id, verdict="approve", plan_hash=asked.plan_hash, justification="as quoted", by=FIONA)
-    acted("declare_dead", by=OPS, subject="gone.example", justification="its power supply burnt")
-    return run
 
 
 @said_so

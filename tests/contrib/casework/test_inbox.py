@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -11,11 +11,7 @@ from django.utils import timezone
 from pytest_django.plugin import _django_db_marker  # noqa: F401 (the folder's takes no transaction=True)
 
 from approvals.models import Approval
-from durableagents import Agent, Context, End
 from durableagents.contrib.casework.models import Claim
-from runs.engine.agents import registry
-from runs.models import Run
-from runs.services import lifecycle
 from tests.cases import each_case
 from tests.integration.console.conftest import (  # noqa: F401 (fixtures)
     SHOP,
@@ -27,33 +23,9 @@ from tests.integration.console.conftest import (  # noqa: F401 (fixtures)
     start,
 )
 from tests.integration.console.stage import settled, working
-from tests.integration.console.test_inbox import HOSTILE_ANSWER, Visit, Wanted, on
+from tests.integration.console.test_inbox import on, run  # noqa: F401 (fixture)
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def run() -> Iterator[Run]:
-    agent = Agent("visit", "1.0.0", input=Wanted, state=Wanted)
-
-    @agent.node(start=True)
-    async def plan(state: Wanted, ctx: Context) -> End:
-        both = (
-            ctx.ask(
-                of,
-                title=f"When? {of} {HOSTILE_ANSWER}",
-                schema=Visit,
-                prefilled={"day": "monday", "where": {"street": HOSTILE_ANSWER}},
-            )
-            for of in ("legal", "finance_po")
-        )
-        return End([visit.model_dump() for visit in await ctx.gather(*both)])
-
-    agent.validate()
-    run = lifecycle.start("visit", {"title": "chairs for the quay"}, by=SHOP)
-    with working():
-        yield settled(run, "waiting_human")
-    registry.remove(agent.graph_id)
 
 
 @pytest.fixture

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from uuid import uuid4
 
 import pytest
 from pytest_django.plugin import _django_db_marker  # noqa: F401 (the folder's takes no transaction=True)
 
 from approvals.models import Approval
-from durableagents import Agent, Context, End
-from runs.engine.agents import registry
 from runs.models import Run, Wait
 from runs.services import lifecycle
 from tests.contrib.halts.halting import halt
@@ -24,8 +22,7 @@ from tests.integration.console.conftest import (  # noqa: F401 (fixtures)
     reader,
     text_of,
 )
-from tests.integration.console.stage import settled, working
-from tests.integration.console.test_inbox import HOSTILE_ANSWER, Visit, Wanted
+from tests.integration.console.test_inbox import run  # noqa: F401 (fixture)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -44,30 +41,6 @@ STANDS: dict[str, tuple[Callable[[Run], object], str]] = {
         "The run is stopped. An operator has to examine it.",
     ),
 }
-
-
-@pytest.fixture
-def run() -> Iterator[Run]:
-    agent = Agent("visit", "1.0.0", input=Wanted, state=Wanted)
-
-    @agent.node(start=True)
-    async def plan(state: Wanted, ctx: Context) -> End:
-        both = (
-            ctx.ask(
-                of,
-                title=f"When? {of} {HOSTILE_ANSWER}",
-                schema=Visit,
-                prefilled={"day": "monday", "where": {"street": HOSTILE_ANSWER}},
-            )
-            for of in ("legal", "finance_po")
-        )
-        return End([visit.model_dump() for visit in await ctx.gather(*both)])
-
-    agent.validate()
-    run = lifecycle.start("visit", {"title": "chairs for the quay"}, by=SHOP)
-    with working():
-        yield settled(run, "waiting_human")
-    registry.remove(agent.graph_id)
 
 
 @pytest.mark.every(2)

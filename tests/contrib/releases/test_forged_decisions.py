@@ -4,34 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from approvals.services import decide
-from durableagents import Context, End
 from durableagents.contrib.change_control.models import FourEyes
 from durableagents.contrib.releases.models import Ramp
-from ledger.append import acted
 from ledger.verification.registers import verify_registers
 from runs.models import Run
-from runs.services import lifecycle
-from tests.integration.approvals.test_forged_decisions import OPS, act, change, said_so
-from tests.integration.runs.stage import Stage
-from tests.world import FIONA, OLGA, SHOP, Item, Notes, Toolbox, agent_of
+from tests.integration.approvals.test_forged_decisions import act, busy, change, said_so  # noqa: F401 (fixture)
 
 pytestmark = [pytest.mark.django_db, pytest.mark.every(3)]
-
-
-@pytest.fixture
-def busy(stage: Stage, tools: Toolbox) -> Run:
-    async def node(state: Notes, ctx: Context) -> End:
-        return End((await ctx.call(tools.pay, Item(name="po", amount=5000))).ref)
-
-    run = lifecycle.start(agent_of(node, tools=tools.all()).graph_id, {}, by=SHOP)
-    stage.drive()
-    lifecycle.pause(run.pk, by=OLGA, justification="month end")
-    lifecycle.resume(run.pk, by=OLGA, justification="month began")
-    asked = run.approvals.get()
-    decide(asked.id, verdict="approve", plan_hash=asked.plan_hash, justification="as quoted", by=FIONA)
-    acted("declare_dead", by=OPS, subject="gone.example", justification="its power supply burnt")
-    return run
 
 
 @said_so

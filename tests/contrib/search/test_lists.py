@@ -2,42 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from io import StringIO
 from typing import Any
 
 import pytest
 from django.core.management import call_command
 
-from durableagents import Agent, Context, Date, End, Flag, Keyword, Keywords, Money, Number
 from durableagents.contrib.search import queries
 from durableagents.contrib.search.models import Attribute
-from runs.engine.agents import registry
 from runs.management.commands import runs as command
-from tests.integration.console.test_lists import Wanted, sold
+from tests.integration.console.test_lists import sale, sold  # noqa: F401 (fixture)
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def sale() -> Iterator[Agent]:
-    declared = {
-        "customer": Keyword("Customer"),
-        "labels": Keywords(),
-        "score": Number(),
-        "amount": Money(),
-        "due": Date(),
-        "urgent": Flag(),
-    }
-    agent = Agent("sale", "1.0.0", input=Wanted, state=Wanted, attributes=declared)
-
-    @agent.node(start=True)
-    async def sell(state: Wanted, ctx: Context) -> End:
-        return End()
-
-    agent.validate()
-    yield agent
-    registry.remove(agent.graph_id)
 
 
 def said(**options: Any) -> list[str]:
