@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import psycopg
@@ -82,6 +82,23 @@ _KINDS = [kind.__name__ for kind in spans.EXPORTED]
 _TURNS = ["RunClaimed", *(kind.__name__ for kind in spans.LEAVING)]
 
 Send = Callable[[Sequence[Span]], Outcome]
+
+
+class _Row(NamedTuple):
+    """A row of _READ. The columns of the run are null if it has no row any more."""
+
+    at: datetime
+    run_id: UUID
+    seq: int
+    epoch: int
+    slot: str | None
+    attempt: int
+    clear: bytes
+    trace_id: str | None
+    agent: str
+    created_at: datetime
+    above: UUID | None
+    origin: str | None
 
 
 def keep_exporting(sender: Any, ratio: float, stop: threading.Event) -> None:
@@ -154,8 +171,8 @@ class Exporter:
         end = min(until, at + self._range)
         if end <= at:
             return Outcome.TAKEN, True
-        told = {"at": at, "run": run, "seq": seq, "until": end, "kinds": _KINDS, "limit": MAX_EVENTS}
-        rows = self.link.execute(_READ, told, binary=True).fetchall()
+        asked = {"at": at, "run": run, "seq": seq, "until": end, "kinds": _KINDS, "limit": MAX_EVENTS}
+        rows = self.link.execute(_READ, asked, binary=True).fetchall()
         if (made := self._spans(rows)) and (outcome := self._send(made)) is Outcome.AWAY:
             return outcome, False
         if is_full := len(rows) == MAX_EVENTS:
@@ -211,7 +228,7 @@ class Exporter:
         """Return the spans of events. Damaged events have none, and are logged."""
         recorded, places, ends = [], {}, []
         for row in rows:
-            if (one := self._recorded(*row)) is None:
+            if (one := self._recorded(_Row._make(row))) is None:
                 continue
             recorded.append(one)
             if type(one.event) in spans.BEGINNINGS:
@@ -230,27 +247,16 @@ class Exporter:
             claims = {(run, seq): _nanoseconds(at) for run, seq, at in self.link.execute(_CLAIMS, of, binary=True)}
         return [span for one in recorded for span in _made(one, places, claims.get((one.run_id, one.seq)))]
 
-    def _recorded(
-        self,
-        at: datetime,
-        run_id: UUID,
-        seq: int,
-        epoch: int,
-        slot: str | None,
-        attempt: int,
-        clear: bytes,
-        trace_id: str | None,
-        agent: str,
-        created_at: datetime,
-        above: UUID | None,
-        origin: str | None,
-    ) -> Recorded | None:
+    def _recorded(self, row: _Row) -> Recorded | None:
         """Return an event to export, or None if its run isn't sampled or no longer has a row."""
-        if not (trace_id and is_sampled(trace_id, self._ratio) and (event := _decoded(run_id, slot, attempt, clear))):
+        if not row.trace_id or not is_sampled(row.trace_id, self._ratio):
             return None
-        parent = span_id(str(above)) if above else origin or ""
-        times = _nanoseconds(at), _nanoseconds(created_at)
-        return Recorded(run_id, seq, epoch, *times, event, trace_id, agent, parent)
+        event = _decoded(row.run_id, row.slot, row.attempt, row.clear)
+        if event is None:
+            return None
+        parent = span_id(str(row.above)) if row.above else row.origin or ""
+        times = _nanoseconds(row.at), _nanoseconds(row.created_at)
+        return Recorded(row.run_id, row.seq, row.epoch, *times, event, row.trace_id, row.agent, parent)
 
 
 def _decoded(run_id: UUID, slot: str | None, attempt: int, clear: bytes) -> e.Event | None:

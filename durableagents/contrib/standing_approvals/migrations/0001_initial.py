@@ -19,11 +19,11 @@ class Migration(migrations.Migration):
             fields=[
                 ('code', models.BinaryField(null=True)),
                 ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('run_id', models.UUIDField(help_text='The queue where it was given.')),
+                ('run_id', models.UUIDField(help_text='The run in which it was given.')),
                 ('queue', models.TextField()),
                 ('tool', models.TextField()),
                 ('agent', models.TextField(help_text='Name of the agent, in any version.')),
-                ('is_of_run', models.BooleanField(help_text='The only run in which it applies.')),
+                ('is_of_run', models.BooleanField(help_text='Whether it applies to that run only.')),
                 ('same', models.TextField()),
                 ('fields', models.JSONField(help_text='Arguments that must be identical.')),
                 ('count', models.IntegerField()),
