@@ -101,7 +101,8 @@ class Command(ApiCommand):
 
 
 def _further_verbs() -> dict[str, RunCommand]:
-    more = {verb: command for each in features.installed.values() for verb, command in each.run_commands.items()}
+    apps = sorted(features.installed.items())
+    more = {verb: command for _, each in apps for verb, command in each.run_commands.items()}
     return {"why": RunCommand(add_arguments=lambda _: None, lines=why.lines), **more}
 
 
