@@ -103,6 +103,7 @@ $(STAMP): requirements-dev.lock
 LOCK := uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links \
 	--python-version 3.11 --custom-compile-command 'make lock'
 
-lock: ## renew both locks, of an installation and of development (needs uv)
+lock: ## renew the locks: of an installation, with extras, and of development (needs uv)
 	@$(LOCK) -o requirements.lock requirements.in
-	@$(LOCK) -c requirements.lock -o requirements-dev.lock requirements-dev.in
+	@$(LOCK) -c requirements.lock -o requirements-extras.lock requirements-extras.in
+	@$(LOCK) -c requirements-extras.lock -o requirements-dev.lock requirements-dev.in

@@ -34,6 +34,13 @@ def main() -> None:
     except (env.EnvironmentProblem, ImproperlyConfigured) as problem:
         print(f"manage.py: {problem}", file=sys.stderr)
         sys.exit(2)
+    except ModuleNotFoundError as error:  # of a settings module, such as botocore for the options of a storage
+        from runs.engine import extras
+
+        if not (lack := extras.missing_import(error)):
+            raise
+        print(f"manage.py: {os.environ['DJANGO_SETTINGS_MODULE']}: {lack}", file=sys.stderr)
+        sys.exit(2)
     except BrokenPipeError:  # the reader of its output, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

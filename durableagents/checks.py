@@ -19,9 +19,11 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import Error, connection
 
 from durableagents import env
+from durableagents.object_storage import check_packages
 from ledger import privileges
 from ledger.web.roles import ROLES, STAFF, is_approver, is_role
 from runs import features
+from runs.engine import extras
 from runs.engine.agents import Agent, Node, registry
 
 
@@ -152,7 +154,14 @@ def check_signing_in() -> list[CheckMessage]:
 
 
 def check_model() -> None:
-    """Check that the models in DURABLEAGENTS_MODEL can be used. Raises ImproperlyConfigured."""
+    """Check that the models in DURABLEAGENTS_MODEL can be used, and that no agent's model lacks its package.
+
+    Raises ImproperlyConfigured.
+    """
+    for agent in registry.agents():
+        for assistant in agent.assistants:
+            if lack := next(filter(None, map(extras.missing_for_model, assistant.models)), ""):
+                raise ImproperlyConfigured(f"{agent.graph_id}: `models` of assistant {assistant.name!r}: {lack}")
     names = settings.DURABLEAGENTS.models
     if not names:
         return
@@ -165,9 +174,8 @@ def check_model() -> None:
             real_model(name)
         except (UserError, ImportError, ValueError) as error:
             reason = " ".join(str(error).split()).partition(". To try")[0][:300]
-            raise ImproperlyConfigured(
-                f"DURABLEAGENTS_MODEL={name!r}: {reason}; expected provider:model, such as openai:gpt-5"
-            ) from error
+            hint = "" if isinstance(error, ImportError) else "; expected provider:model, such as openai:gpt-5"
+            raise ImproperlyConfigured(f"DURABLEAGENTS_MODEL={name!r}: {reason}{hint}") from error
 
 
 def check_keys() -> None:
@@ -197,6 +205,8 @@ def check_certification() -> list[CheckMessage]:
 @register("start")
 def start_checks(**_: Any) -> list[Any]:
     """Run the checks of `manage.py check` that commands need before they start something."""
+    for alias in settings.STORAGES:
+        check_packages(alias)
     check_model()
     warnings = [*check_definitions(), *check_budget_queue(), *check_limits(), *check_certification()]
     check_screens()

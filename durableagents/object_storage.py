@@ -7,12 +7,30 @@ import posixpath
 import sys
 from typing import Any
 
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.core.files import File
-from django.core.files.storage import Storage
+from django.core.files.storage import Storage, storages
+
+from runs.engine import extras
 
 # S3's error codes for a conditional write whose object exists or is just being written.
 _EXISTS = frozenset({"PreconditionFailed", "ConditionalRequestConflict"})
 _MISSING = frozenset({"NoSuchKey", "404"})
+_S3 = "storages.backends.s3"
+
+
+def open_storage(alias: str) -> Storage:
+    """Return a storage of STORAGES. Raises ImproperlyConfigured if a package that it needs isn't installed."""
+    check_packages(alias)
+    return storages[alias]
+
+
+def check_packages(alias: str) -> None:
+    """Check that the packages of a storage in S3 are installed. Raises ImproperlyConfigured."""
+    backend = str(settings.STORAGES.get(alias, {}).get("BACKEND", ""))
+    if backend.startswith(_S3) and (lack := extras.missing("boto3", "storages")):
+        raise ImproperlyConfigured(f"STORAGES[{alias!r}]: {lack}")
 
 
 def create(storage: Storage, name: str, content: bytes) -> None:
@@ -58,7 +76,7 @@ def read(storage: Storage, name: str, most: int = -1) -> bytes:
 def _client_of(storage: Storage) -> Any:
     """Return the client of a storage in S3; None for other storages."""
     # The module is loaded if the storage is in S3. Importing it takes long, so it isn't imported here.
-    module = sys.modules.get("storages.backends.s3")
+    module = sys.modules.get(_S3)
     return storage.connection.meta.client if module and isinstance(storage, module.S3Storage) else None
 
 

@@ -6,6 +6,7 @@ import gc
 import warnings
 
 from csp.constants import NONE, SELF
+from django.conf import global_settings
 
 from durableagents import databases, env
 from durableagents.demo import registration as demo
@@ -160,6 +161,8 @@ SOCIALACCOUNT_STORE_TOKENS = False
 
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [env.CHECKOUT / "static"]
+# A settings module that imports this one adds storages for archives, large values and witnesses.
+STORAGES = dict(global_settings.STORAGES)
 # Static files are served from the source folders: `make up` has no build step and no collectstatic.
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_MIMETYPES = {".webmanifest": "application/manifest+json"}

@@ -18,9 +18,9 @@ from uuid import UUID, uuid4
 import psycopg
 from django import db
 from django.conf import settings
-from django.core.files.storage import Storage, storages
+from django.core.files.storage import Storage
 
-from durableagents.object_storage import create, read
+from durableagents.object_storage import create, open_storage, read
 from ledger.codec import StoreUnavailable
 
 log = logging.getLogger("durableagents.contrib.large_values")
@@ -237,7 +237,7 @@ class DjangoStorage:
 def configured() -> Folder | DjangoStorage | None:
     """Return the configured store, or None."""
     if ALIAS in settings.STORAGES:
-        return DjangoStorage(storages[ALIAS])
+        return DjangoStorage(open_storage(ALIAS))
     root: Path | None = settings.DURABLEAGENTS.large_values
     return None if root is None else Folder(root)
 

@@ -10,8 +10,9 @@ from typing import IO
 
 from django.conf import settings
 from django.core.files import File
-from django.core.files.storage import FileSystemStorage, Storage, storages
+from django.core.files.storage import FileSystemStorage, Storage
 
+from durableagents.object_storage import open_storage
 from ledger.errors import DurableAgentsError
 from ledger.verification.archives import ArchiveDamaged
 
@@ -32,7 +33,7 @@ def is_set() -> bool:
 def storage() -> Storage:
     """Return the configured storage. Raises StorageUnavailable."""
     if ALIAS in settings.STORAGES:
-        return storages[ALIAS]
+        return open_storage(ALIAS)
     folder: Path | None = settings.DURABLEAGENTS.archive
     if folder is None:
         raise StorageUnavailable("Set DURABLEAGENTS_ARCHIVE to a folder, or name a storage `archive` in STORAGES.")

@@ -15,14 +15,13 @@ from typing import Any
 from uuid import UUID
 
 from django.conf import settings
-from django.core.files.storage import storages
 from django.db import connection
 
 from durableagents.contrib.seals.keyring import SealKeyProblem, key_path, key_problems, read_key
 from durableagents.contrib.seals.models import Delivery, Seal, SealedHead, SealKey
 from durableagents.contrib.seals.records import NO_SEAL, Leaf, SealLine, SealRecord, public_bytes
 from durableagents.contrib.seals.witnesses import status_of
-from durableagents.object_storage import read
+from durableagents.object_storage import open_storage, read
 from durableagents.seal_witness import SealWitness
 from ledger.verification.archives import ArchiveDamaged, ArchivedRun, archived
 from ledger.verification.registers import Listed
@@ -297,7 +296,7 @@ class _StoredCopy(_Copy):
 
     def _texts(self) -> Iterator[bytes]:
         try:
-            storage = storages[self.witness.storage]
+            storage = open_storage(self.witness.storage)
             for name in sorted(storage.listdir("")[1]):
                 with suppress(FileNotFoundError):  # it is reported as a missing seal
                     yield read(storage, name, _MAX_LINE)

@@ -17,14 +17,13 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from django.conf import settings
-from django.core.files.storage import storages
 from django.db import transaction
 from django.db.models import Max
 
 from durableagents.contrib.seals.models import Delivery, Seal, SealedHead, SealKey, Witness
 from durableagents.contrib.seals.records import SealLine
 from durableagents.env import SealWitness
-from durableagents.object_storage import create, read
+from durableagents.object_storage import create, open_storage, read
 from durableagents.outgoing.http import post
 from ledger.clock import database_now
 from runs.backoff import pause_seconds
@@ -124,7 +123,7 @@ def _store(witness: SealWitness, line: SealLine) -> None:
     """Create the object of one seal, without overwriting another. Raises NotTaken."""
     name, content = object_name(line.seal.number), line.to_json().encode()
     try:
-        storage = storages[witness.storage]
+        storage = open_storage(witness.storage)
         try:
             create(storage, name, content)
         except FileExistsError:

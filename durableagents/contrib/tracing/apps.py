@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.apps import AppConfig
+from django.core.exceptions import ImproperlyConfigured
 
 
 class TracingConfig(AppConfig):
@@ -11,8 +12,16 @@ class TracingConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Install this app's feature if a collector is configured. Otherwise nothing is imported."""
+        """Install this app's feature if a collector is configured. Otherwise nothing is imported.
+
+        Raises ImproperlyConfigured."""
         if is_on():
+            from runs.engine import extras
+
+            if lack := extras.missing("opentelemetry.sdk", "opentelemetry.exporter"):
+                raise ImproperlyConfigured(
+                    f"DURABLEAGENTS_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_…ENDPOINT is set: {lack}"
+                )
             from durableagents.contrib.tracing.own_features import feature
             from runs import features
 

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 from runs.engine.assistants import SCRIPTED, UNAVAILABLE, Assistant, ModelRefused, ModelTurn, responses
 from runs.engine.errors import NotServed, Passing, TransportError
+from runs.engine.extras import missing_for_model
 from runs.engine.steps.retry import seconds_asked
 from runs.engine.thinking.answers import is_not_connected
 from runs.engine.tools import FINAL
@@ -215,6 +216,8 @@ def real_model(name: str) -> Model:
     """
     from pydantic_ai.models import infer_model
 
+    if lack := missing_for_model(name):
+        raise ImportError(lack)
     model = infer_model(name)
     client = getattr(model, "client", None)
     if getattr(client, "max_retries", 0):

