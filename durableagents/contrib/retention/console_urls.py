@@ -5,7 +5,7 @@ from django.urls import path
 from durableagents.contrib.retention import holds, policies, views
 from ledger.web.page_acts import whole
 
-_DAYS = {"archive_days": whole, "delete_days": whole}
+_DAYS = dict.fromkeys(("checkpoint_days", "archive_days", "delete_days"), whole)
 _CREATE = views.RetentionAct.as_view(
     service=policies.create, body=policies.RetentionPolicyBody, reads=_DAYS, act="policy", done="Policy in force."
 )
