@@ -114,7 +114,7 @@ def _go_through(progress: Progress, limit: int | None, is_dry: bool) -> None:
             progress.notes.append(f"remove old checkpoints of run {run_id}")
             continue
         _guarded(progress, _expire, run_id)
-    if not places.is_set() and {row.archive_days for row in policies.in_force()} == {None}:
+    if not places.is_set() and {row.archive_days for row in policies.in_force()} <= {None}:
         return  # nothing is ever archived
     places.storage()
     if not is_dry:

@@ -22,6 +22,7 @@ from durableagents.contrib.retention import archiving, own_features, policies, r
 from durableagents.contrib.retention.models import CheckpointExpiry, Policy, Round
 from durableagents.identity.auth import issue_key
 from ledger.errors import InvalidInput
+from ledger.management.commands import ledger
 from ledger.verification.registers import verify_registers
 from ledger.verification.runs import verify
 from runs import failpoints, features
@@ -68,7 +69,9 @@ def registers() -> list[str]:
     return [problem for listed in verify_registers() for problem in listed.problems]
 
 
-def test_old_checkpoints_of_due_runs_go_and_the_record_still_verifies(stage: Stage, tools: Toolbox) -> None:
+def test_old_checkpoints_of_due_runs_go_and_the_record_still_verifies(
+    stage: Stage, tools: Toolbox, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     run, young = stepped(stage, tools), stepped(stage, tools, days=3)
     before = picture(run.pk)
     policy()
@@ -84,6 +87,14 @@ def test_old_checkpoints_of_due_runs_go_and_the_record_still_verifies(stage: Sta
     assert {**before, "runs_checkpoint": []} == {**picture(run.pk), "runs_checkpoint": []}
     found = verify(run.pk)
     assert damage(run) == [] == registers() and f"under retention policy {row.pk}" in str(found.notes)
+    for most, text in (
+        (1, f"note: the checkpoints of this run up to event {entry.last_seq}"),
+        (0, "1 further note(s)"),
+    ):
+        monkeypatch.setattr(ledger, "MAX_NOTES", most)
+        with pytest.raises(SystemExit):  # the test has moved the run's end
+            call_command("ledger", "verify", str(run.pk))
+        assert text in capsys.readouterr().out
     assert archiving.run().expired == 0 and report.report().expired_checkpoints == 3
     policies.end(row.pk, by=SHELL, justification="tried")
     policy(checkpoint_days=30)
@@ -161,14 +172,17 @@ def test_what_a_thief_removed_is_named_and_the_function_removes_only_what_is_due
     stage: Stage, tools: Toolbox, tmp_path: Path
 ) -> None:
     run, other, young, damaged = (stepped(stage, tools, days=days) for days in (40, 40, 3, 40))
+    odd = stepped(stage, tools)
     seqs = list(Checkpoint.objects.filter(run_id=other.pk).order_by("seq").values_list("seq", flat=True))
     tamper("DELETE FROM runs_checkpoint WHERE run_id = %s AND visit = 2", run.pk)
     tamper("UPDATE runs_checkpoint SET state = '\\x00' WHERE run_id = %s AND visit = 4", damaged.pk)
+    newest = "generation, node, visit, schema_version, fingerprint, state, checksum, at FROM runs_checkpoint"
+    tamper(f"INSERT INTO runs_checkpoint SELECT run_id, 10000, {newest} WHERE run_id = %s AND visit = 4", odd.pk)
     assert "its checkpoint is missing" in str(damage(run))
     rule = policy(**WEEK)
     done = archiving.run()
-    assert done.expired == 2 and visits(run) == [4] and visits(damaged) == [1, 2, 3, 4]
-    assert [each for each in done.problems if "its newest checkpoint is damaged" in each] == done.problems != []
+    assert done.expired == 2 and visits(run) == [4] and visits(damaged) == [1, 2, 3, 4] == visits(odd)[:4]
+    assert len([each for each in done.problems if "its newest checkpoint is damaged or forged" in each]) == 2
     assert "3 of its checkpoints" in str(damage(run)) and "but 2 expired" in str(damage(run))
 
     file = tmp_path / "bundle"

@@ -327,9 +327,10 @@ BEGIN
         why := 'its checkpoints are not those of the entry';
     ELSIF why IS NULL AND (
         SELECT c.checksum <> sha256(convert_to(c.node || '|' || c.visit || '|', 'UTF8') || c.state)
+            OR NOT EXISTS (SELECT FROM ledger_event e WHERE e.run_id = c.run_id AND e.seq = c.seq AND e.kind = 'VisitEntered')
         FROM runs_checkpoint c WHERE c.run_id = x.run_id ORDER BY c.seq DESC LIMIT 1
     ) THEN
-        why := 'its newest checkpoint is damaged, so that the earlier ones are needed';
+        why := 'its newest checkpoint is damaged or forged, so that the earlier ones are needed';
     END IF;
     IF why IS NOT NULL THEN
         RAISE EXCEPTION 'run % keeps its checkpoints: %', x.run_id, why USING ERRCODE = 'DA080';
