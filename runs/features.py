@@ -187,6 +187,23 @@ class RunCommand:
     lines: Callable[[UUID, Mapping[str, Any]], Iterator[str]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpiredCheckpoints:
+    """The oldest checkpoints of an ended run, removed on record by a retention policy.
+    There were `number`, the newest of them at event `last_seq`; the last ones were removed at `at`."""
+
+    last_seq: int
+    number: int
+    policy: int
+    at: datetime
+
+    def __str__(self) -> str:
+        return (
+            f"the checkpoints of this run up to event {self.last_seq} expired on {self.at:%Y-%m-%d} under retention "
+            f"policy {self.policy}"
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Feature:
     """The parts that a feature adds, all optional. Hooks run in their caller's transaction."""
@@ -289,6 +306,8 @@ class Feature:
     removal_refusals: Sequence[Callable[[UUID], str | None]] = ()
     # Called with the ids of runs whose content was erased, to remove copies elsewhere. An error refuses the erasure.
     on_erased: Sequence[Callable[[Collection[UUID]], None]] = ()
+    # Called with a run's id. Returns its checkpoints that a policy removed, or None.
+    expired_checkpoints: Callable[[UUID], ExpiredCheckpoints | None] | None = None
     # Called every few seconds with the versions of ready runs that no worker has.
     on_versions_missing: Sequence[Callable[[Sequence[str]], None]] = ()
 
@@ -441,6 +460,12 @@ def certificate_reader() -> CertificateReader:
 def removal_refusal(run_id: UUID) -> str | None:
     """Return the first reason why this run's content must be kept, or None if it may be removed."""
     return next((why for ask in parts_of_all(lambda each: each.removal_refusals) if (why := ask(run_id))), None)
+
+
+def expired_checkpoints(run_id: UUID) -> ExpiredCheckpoints | None:
+    """Return this run's checkpoints that a policy removed; None if there are none."""
+    find = only(lambda each: each.expired_checkpoints)
+    return None if find is None else find(run_id)
 
 
 def serving_refusal(kind: str) -> str | None:

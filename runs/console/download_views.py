@@ -12,12 +12,19 @@ from django.http.response import HttpResponseBase
 from ledger.api.present import masked
 from ledger.api.views import event_file
 from ledger.codec import unpack
-from ledger.errors import NotFound, RecordDamaged
+from ledger.errors import DurableAgentsError, NotFound, RecordDamaged
 from ledger.web.downloads import json_file
 from ledger.web.page_base import Page
 from ledger.web.seeing.payloads import must_read
+from runs import features
 from runs.models import Checkpoint
 from runs.services.messages import reading
+
+
+class CheckpointExpired(DurableAgentsError):
+    """A retention policy removed the checkpoint."""
+
+    status, code, title = 410, "checkpoint-expired", "The checkpoint expired"
 
 
 class EventPayload(Page):
@@ -38,6 +45,9 @@ class CheckpointState(Page):
         must_read(run_id)
         row = Checkpoint.objects.filter(run_id=run_id, seq=seq).first()
         if row is None:
+            expired = features.expired_checkpoints(run_id)
+            if expired is not None and seq <= expired.last_seq:
+                raise CheckpointExpired(f"{str(expired).capitalize()}.")
             raise NotFound("checkpoint", f"{seq} of run {run_id}")
 
         def read() -> Any:

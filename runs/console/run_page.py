@@ -365,10 +365,16 @@ class Dossier:
         if self.sight.before is not None:
             older_rows = older_rows.filter(seq__lt=self.sight.before)
         rows = [StoredPoint(*row) for row in older_rows.values_list(*StoredPoint._fields)[: POINTS_SHOWN + 1]]
-        points = [Point(row, before, self.hidden) for row, before in zip(rows, [*rows[1:], None], strict=False)][
+        # If the one before has expired, a checkpoint is compared with itself, so that no changes are shown.
+        first = rows[-1] if rows and len(rows) <= POINTS_SHOWN and self.expired_checkpoints else None
+        points = [Point(row, before, self.hidden) for row, before in zip(rows, [*rows[1:], first], strict=False)][
             :POINTS_SHOWN
         ]
         return Window(points, older=points[-1].row.seq if len(rows) > POINTS_SHOWN else 0)
+
+    @cached_property
+    def expired_checkpoints(self) -> features.ExpiredCheckpoints | None:
+        return features.expired_checkpoints(self.run.id)
 
     @property
     def child_states(self) -> list[tuple[str, str, int]]:

@@ -6,13 +6,16 @@ from collections.abc import Iterator
 
 from ledger import events as e
 from ledger.verification.runs import EventLine, ReadJournal, at_most_once, compared
+from runs import features
 from runs.engine.tape import payload_of
 from runs.journal.reader import checksum, cut_digest
 from runs.models import Checkpoint, Incident, Signal
 
 
 class Checkpoints:
-    """Checks that each visit has exactly one checkpoint, whose digest is in the visit's event."""
+    """Checks that each visit has exactly one checkpoint, whose digest is in the visit's event.
+
+    Only as many of the oldest may be missing as expired on record."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
@@ -38,6 +41,13 @@ class Checkpoints:
                 yield f"{what} is not the one that its event names"
             if not self.journal.is_just_after(row.seq, row.at):
                 yield f"{what}: its time, {row.at.isoformat()}, differs from its event's"
+        if missing and (expired := features.expired_checkpoints(self.journal.run_id)) is not None:
+            gone = [seq for seq in missing if seq <= expired.last_seq]
+            if len(gone) != expired.number:
+                what = f"{len(gone)} of its checkpoints up to event {expired.last_seq} are missing"
+                yield f"{what}, but {expired.number} expired"
+            self.journal.notes.append(f"{expired}, and could not be compared")
+            missing = {seq: visit for seq, visit in missing.items() if seq > expired.last_seq}
         for seq in missing:
             yield f"event {seq} enters a node, but its checkpoint is missing"
 

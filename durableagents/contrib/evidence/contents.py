@@ -31,6 +31,7 @@ from ledger.codec import (
 )
 from ledger.contents import Stored
 from ledger.models import ActRecord, Event, Head, LedgerEntry, OverrideRecord
+from runs import features
 from runs.models import Checkpoint, Run
 from runs.queries.code_here import agent_here
 from runs.queries.manifest import manifest_of
@@ -175,6 +176,13 @@ class RunContents:
     def checkpoints(self) -> Iterator[dict[str, Any]]:
         rows = Checkpoint.objects.filter(run_id=self.run.id, seq__lte=self.head.seq).order_by("seq")
         yield from _rows(rows, "seq generation node visit schema_version fingerprint checksum at")
+        if (expired := features.expired_checkpoints(self.run.id)) is not None:
+            yield {
+                "expired_up_to": expired.last_seq,
+                "number": expired.number,
+                "policy": expired.policy,
+                "at": _plain(expired.at),
+            }
 
     def decided(self) -> list[int]:
         """Return the sequence numbers of decisions, the events whose first seal matters most."""

@@ -924,13 +924,16 @@ class Facts:
         self.status: dict[tuple[Any, int], str] = {}
         self.results: dict[tuple[Any, int], EventLine] = {}
         self.contradictions: dict[tuple[Any, int], int] = {}
+        self.entered: list[int] = []  # events that enter a node, each with a checkpoint
         self.state = "not ended"
         self.erased: EventLine | None = None
 
     def take(self, line: EventLine) -> None:
         """Process one event."""
         kind, call = line["kind"], (line["slot"], line.clear.get("attempt", 0))
-        if kind == "ApprovalRequested":
+        if kind == "VisitEntered":
+            self.entered.append(line.seq)
+        elif kind == "ApprovalRequested":
             self.questions[line["approval_id"]] = Question(line, _digest(line.inner("arguments")))
         elif kind == "ApprovalDecided":
             self.decisions[line["approval_id"]] = line
@@ -1048,6 +1051,10 @@ class RunCheck:
         for name, rows_of in rows.items():
             for row in rows_of:
                 self._row(name, row)
+        try:
+            self._missing_checkpoints(rows["checkpoints.jsonl"])
+        except MALFORMED as error:
+            self._bad(f"checkpoints.jsonl: it can't be read: {safe(error, 100)}")
         self._approvals()
         self._calls()
 
@@ -1205,6 +1212,22 @@ class RunCheck:
 
     def other_problem(self, row: Any) -> str:
         return self._state_problem(row)
+
+    def _missing_checkpoints(self, rows: Any) -> None:
+        """Say which states' digests are not in the bundle: those that a retention policy removed, and others."""
+        kept = {row.get("seq") for row in rows}
+        missing = [seq for seq in self.facts.entered if seq not in kept]
+        for row in (row for row in rows if "expired_up_to" in row):
+            expired = [seq for seq in missing if seq <= row["expired_up_to"]]
+            missing = missing[len(expired) :]
+            why = f"expired by policy {safe(row['policy'])}, {minute(row['at'])}"
+            self.report.not_proven(f"the state at {len(expired)} node entries: their checkpoints {why}")
+            if len(expired) != row["number"]:
+                self.report.not_proven(f"why they are gone: the installation recorded {safe(row['number'])} as expired")
+        if missing:
+            self.report.not_proven(
+                f"the state at {len(missing)} node entries: the checkpoint of event {missing[0]} is missing"
+            )
 
     # --- approvals and calls ---
 

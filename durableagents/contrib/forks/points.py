@@ -15,6 +15,7 @@ from ledger import events as e
 from ledger.codec import decode, unpack
 from ledger.errors import DurableAgentsError, InvalidInput
 from ledger.models import Head
+from runs import features
 from runs.engine.errors import JournalBroken
 from runs.engine.forks import Evidence, Fork, ForkRecord, Place, evidence_of
 from runs.engine.journal import Snapshot
@@ -161,7 +162,12 @@ def visits_of(run: Run) -> list[Visit]:
         lost, broken = [], str(error)
     found = [_visit(run, row) for row in rows[::-1]]
     of_all = f"the run {why}" if (why := why_none(run)) else broken
-    return [replace(x, problem=x.problem or of_all or _undone_since(lost, x.seq)) for x in found]
+    expired = features.expired_checkpoints(run.pk)
+    gone = expired.last_seq if expired is not None else 0
+    return [
+        replace(x, problem=x.problem or of_all or (str(expired) if x.seq <= gone else _undone_since(lost, x.seq)))
+        for x in found
+    ]
 
 
 def _undone_since(lost: Sequence[UndoneEffect], seq: int) -> str:
@@ -201,9 +207,14 @@ def refusal(field: str, problem: str, fix: str) -> InvalidInput:
 
 
 def _no_such(run: Run, visit: int) -> InvalidInput:
-    known = [each.visit for each in visits_of(run) if not each.problem]
+    listed = visits_of(run)
+    known = [each.visit for each in listed if not each.problem]
     has = f"it has {known[0]} to {known[-1]}" if known else "it has entered no node"
     what = "is before its first one" if visit < 1 else "is none of its visits, or where it began to undo"
+    expired = features.expired_checkpoints(run.pk)
+    kept = [each.visit for each in listed if expired is not None and each.seq > expired.last_seq]
+    if kept and 1 <= visit < min(kept):
+        what = f"can't be used: {expired}"
     fix = f"{has}; to begin before all of them, start again from its input"
     return refusal("visit", f"{visit} {what}", fix)
 

@@ -15,6 +15,7 @@ from durableagents.contrib.replay.scripts import RecordedRun, proven_source_of_t
 from ledger import events as e
 from ledger.erasure import erased
 from ledger.errors import NotFound
+from runs import features
 from runs.engine.agents import registry
 from runs.engine.checkpoints.position import REENTERED, position_of, version_of
 from runs.engine.errors import JournalBroken, UnknownAgent, UnknownVersion
@@ -50,7 +51,9 @@ def read_visit(run_id: UUID, seq: int) -> Recording:
             cursor.execute(_CUT, [run_id, seq])
             cuts = cursor.fetchall()
             if not cuts or cuts[0][0] != seq:
-                raise InvalidRecording(f"the checkpoint at event {seq} no longer exists")
+                expired = features.expired_checkpoints(run_id)
+                is_gone = expired is not None and seq <= expired.last_seq
+                raise InvalidRecording(str(expired) if is_gone else f"the checkpoint at event {seq} no longer exists")
             cut = newest_sound(str(run_id), cuts[:1])
             following = cuts[1] if len(cuts) > 1 else None
             rows = _rows(run_id, seq, None if following is None else following[0])

@@ -37,6 +37,9 @@ class RetentionPolicyRow(Shape):
     tag: str = Field(description="Tag of the run.")
     effects: str = Field(description="Replay class of a call that the run made.")
     state: str = Field(description="State in which the run ended.")
+    checkpoint_days: int | None = Field(
+        description="Days from end until all checkpoints but the newest are removed; null: they stay with the run."
+    )
     archive_days: int | None = Field(description="Days from end to archiving; null: never.")
     delete_days: int | None = Field(description="Days from archiving to deletion; null: never.")
     reason: str = Field(description="Justification.")

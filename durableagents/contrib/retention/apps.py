@@ -23,6 +23,7 @@ class RetentionConfig(AppConfig):
         "retention_archive",
         "retention_restoration",
         "retention_deletion",
+        "retention_checkpointexpiry",
         "retention_round",
     )
     read_only_tables = ("retention_allowance", "retention_runtable")

@@ -1,4 +1,4 @@
-"""Archives runs that are due, and deletes archives that are due.
+"""Archives runs that are due, deletes archives that are due, and removes old checkpoints that are due.
 
 A file is written, flushed and read back before the transaction that records it and removes the rows. If the process is
 killed at any point, each run is still complete either in the database or in its archive, and the next round cleans
@@ -19,7 +19,7 @@ from django.db import DatabaseError, connection, transaction
 
 from durableagents.contrib.retention import holds, places, policies, register
 from durableagents.contrib.retention.files import Part, Reader, Writer
-from durableagents.contrib.retention.models import Archive, Deletion, Pending, Round, RunTable
+from durableagents.contrib.retention.models import Archive, CheckpointExpiry, Deletion, Pending, Round, RunTable
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, first_line
 from ledger.models import Head
@@ -55,10 +55,12 @@ class ClockBehind(DurableAgentsError):
 class Progress:
     """The result of a round.
 
-    `archived` and `deleted` count runs. `notes` say what would be done, or why a run that is due is kept."""
+    `archived`, `deleted` and `expired` count runs; the last ones lost their old checkpoints. `notes` say what would be
+    done, or why a run that is due is kept."""
 
     archived: int = 0
     deleted: int = 0
+    expired: int = 0
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -69,7 +71,8 @@ class Progress:
 
 
 def run(*, limit: int | None = None, is_dry: bool = False) -> Progress:
-    """Archive up to `limit` runs that are due, and delete archives that are due; with `is_dry` only list them.
+    """Archive up to `limit` runs that are due, remove old checkpoints of up to `limit` runs, and delete archives that
+    are due; with `is_dry` only list them.
 
     The round is stored with its problems, even if it is aborted. If the database role may not remove anything, that is
     a problem; a dry run then lists what the owner's role would remove. Raises StorageUnavailable, ClockBehind,
@@ -90,17 +93,32 @@ def run(*, limit: int | None = None, is_dry: bool = False) -> Progress:
 
 def _keep(progress: Progress) -> None:
     Round.objects.create(
-        at=database_now(), archived=progress.archived, deleted=progress.deleted, problems=progress.problems
+        at=database_now(),
+        archived=progress.archived,
+        deleted=progress.deleted,
+        expired=progress.expired,
+        problems=progress.problems,
     )
 
 
 def _go_through(progress: Progress, limit: int | None, is_dry: bool) -> None:
-    places.storage()
     check_register()
-    if not is_dry:
-        finish(progress)
     if forbidden := _forbidden():
         progress.report(f"Nothing can be removed: {forbidden}")
+    # Checkpoints need no storage, and go first: a full archive must not keep them.
+    for run_id in due_checkpoints(for_owner=bool(forbidden)) if is_dry or not forbidden else ():
+        if limit is not None and progress.expired >= limit:
+            break
+        if is_dry:
+            progress.expired += 1
+            progress.notes.append(f"remove old checkpoints of run {run_id}")
+            continue
+        _guarded(progress, _expire, run_id)
+    if not places.is_set() and {row.archive_days for row in policies.in_force()} <= {None}:
+        return  # nothing is ever archived
+    places.storage()
+    if not is_dry:
+        finish(progress)
     for root in due_roots() if is_dry or not forbidden else ():
         if limit is not None and progress.archived >= limit:
             break
@@ -155,12 +173,14 @@ def check_register() -> None:
             f"Nothing is removed: {', '.join(names[:5])} was not written by this installation. "
             "Ask the database's owner to remove it."
         )
-    last = Archive.objects.order_by("-at").values_list("at", flat=True).first()
+    archived = Archive.objects.order_by("-at").values_list("at", flat=True).first()
+    expired = CheckpointExpiry.objects.order_by("-pk").values_list("at", flat=True).first()
     now = database_now()
-    if last is not None and last > now + timedelta(minutes=1):
+    last = max(archived or now, expired or now)
+    if last > now + timedelta(minutes=1):
         raise ClockBehind(
-            f"The database's clock says {now:%Y-%m-%d %H:%M}, and the last archive was made at {last:%Y-%m-%d %H:%M}. "
-            "Nothing was archived or deleted. Set the clock, or wait until that time has passed."
+            f"The database's clock says {now:%Y-%m-%d %H:%M}, and something was last removed at "
+            f"{last:%Y-%m-%d %H:%M}. Nothing was archived or deleted. Set the clock, or wait for that time."
         )
 
 
@@ -350,6 +370,66 @@ def _entry(
         size=size,
         at=database_now(),
     )
+
+
+# --- expiry of checkpoints --------------------------------------------------------------------------------------------
+
+_CHECKPOINTS = """
+    SELECT r.id, CASE WHEN (SELECT count(*) FROM (SELECT FROM runs_checkpoint c WHERE c.run_id = r.id LIMIT 2) x) < 2
+        THEN 'it has no old checkpoints'
+        ELSE coalesce(retention_due_refusal(r.id, 'checkpoints'),
+                      CASE WHEN NOT %s THEN retention_forbids(r.ended_at) END) END
+    FROM (SELECT id, ended_at FROM runs_run WHERE id > %s AND ended_at <= %s ORDER BY id LIMIT %s) r ORDER BY r.id"""
+
+
+def due_checkpoints(*, for_owner: bool = False) -> Iterator[UUID]:
+    """Yield runs with more than one checkpoint whose old checkpoints are due to be removed.
+
+    With `for_owner`, it doesn't matter what this database role may remove."""
+    days = [row.checkpoint_days for row in policies.in_force() if row.checkpoint_days is not None]
+    if not days:
+        return
+    before, after = database_now() - timedelta(days=min(days)), NO_RUN
+    while rows := _rows(_CHECKPOINTS, [for_owner, after, before, _ROOTS]):
+        after = rows[-1][0]
+        yield from (run_id for run_id, refusal in rows if refusal is None and features.removal_refusal(run_id) is None)
+
+
+def _expire(run_id: UUID, progress: Progress) -> None:
+    """Remove all checkpoints of a run but the newest, in batches, each with its entry in the register.
+
+    Raises Stays."""
+    number = _expire_batch(run_id)
+    progress.expired += number > 0
+    while number >= CLEAR_ROWS:
+        number = _expire_batch(run_id)
+
+
+def _expire_batch(run_id: UUID) -> int:
+    """Return the number of checkpoints removed; 0 if another process removes them or a hold was placed.
+
+    Raises Stays."""
+    try:
+        with transaction.atomic():
+            _execute("SET LOCAL lock_timeout = '5s'")
+            _execute(f"SELECT pg_advisory_xact_lock_shared({holds.LOCK})")
+            if not _rows(f"SELECT pg_try_advisory_xact_lock({_LOCK})", [str(run_id)])[0][0]:
+                return 0
+            found = _rows(
+                "SELECT o.last_seq, o.number, p.policy "
+                "FROM retention_old_checkpoints(%s, %s) o, retention_policy_of(%s, 'checkpoints') p",
+                [run_id, CLEAR_ROWS, run_id],
+            )
+            if not found or features.removal_refusal(run_id) is not None:
+                return 0
+            last_seq, number, policy = found[0]
+            row = CheckpointExpiry(run_id=run_id, last_seq=last_seq, number=number, policy=policy, at=database_now())
+            policies.store(row)
+            _execute("SELECT retention_expire(%s)", [row.pk])
+            failpoints.hit("RP7", run=str(run_id))
+            return int(number)
+    except DatabaseError as error:
+        raise Stays(first_line(error)) from error
 
 
 # --- what is left over ------------------------------------------------------------------------------------------------

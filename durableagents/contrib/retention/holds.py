@@ -1,4 +1,6 @@
-"""Legal holds, which prevent archiving, deletion and erasure. They are placed and lifted with a recorded reason."""
+"""Legal holds, which prevent archiving, deletion, erasure and the expiry of checkpoints.
+
+They are placed and lifted with a recorded reason."""
 
 from __future__ import annotations
 

@@ -42,12 +42,14 @@ class Act(Coded):
 
 
 class Policy(Rule):
-    """A retention policy: the days until matching runs are archived, and until their archive is deleted (null: never).
+    """A retention policy: the days until matching runs lose their old checkpoints, are archived, and until their
+    archive is deleted (null: never).
 
     If several policies match a run, the longest one counts."""
 
     effects = models.TextField(blank=True, default="", help_text="A replay class: runs that made such a call.")
     state = models.TextField(blank=True, default="")
+    checkpoint_days = models.IntegerField(null=True, help_text="After the run's end.")
     archive_days = models.IntegerField(null=True, help_text="After the run's end.")
     delete_days = models.IntegerField(null=True, help_text="After the archiving.")
     KIND = "retention policy"
@@ -55,6 +57,7 @@ class Policy(Rule):
     class Meta:
         triggers = append_only()
         constraints = [
+            models.CheckConstraint(condition=models.Q(checkpoint_days__gte=1), name="retention_policy_checkpoint_days"),
             models.CheckConstraint(condition=models.Q(archive_days__gte=1), name="retention_policy_archive_days"),
             models.CheckConstraint(condition=models.Q(delete_days__gte=1), name="retention_policy_delete_days"),
         ]
@@ -153,6 +156,24 @@ class Deletion(Coded):
         triggers = append_only()
 
 
+class CheckpointExpiry(Coded):
+    """The removal of a run's oldest checkpoints by a policy. A run can have several, one for each batch."""
+
+    id = models.BigAutoField(primary_key=True)
+    run_id = models.UUIDField()
+    last_seq = models.BigIntegerField(help_text="The event of the newest of these checkpoints.")
+    number = models.IntegerField(help_text="Number of checkpoints removed.")
+    policy = models.BigIntegerField()
+    at = models.DateTimeField()
+
+    class Meta:
+        triggers = append_only()
+        indexes = [models.Index(fields=["run_id", "id"], name="retention_expiry_of_run")]
+
+    def __str__(self) -> str:
+        return f"expiry of checkpoints of run {self.run_id}"
+
+
 class Pending(models.Model):
     """A run with rows, or with a file of a deleted archive, that still have to be removed."""
 
@@ -161,12 +182,13 @@ class Pending(models.Model):
 
 
 class Round(models.Model):
-    """One round of archiving and deleting."""
+    """One round of archiving and deleting. `expired` counts runs that lost their old checkpoints."""
 
     id = models.BigAutoField(primary_key=True)
     at = models.DateTimeField()
     archived = models.IntegerField()
     deleted = models.IntegerField()
+    expired = models.IntegerField(default=0)
     problems = Json(default=list)
 
     class Meta:

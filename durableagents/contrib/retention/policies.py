@@ -38,6 +38,10 @@ class RetentionPolicyBody(Justified):
         default="", description="Runs that made a call of this replay class; empty: any."
     )
     state: Literal["", "completed", "failed", "cancelled"] = Field(default="", description="State; empty: any.")
+    checkpoint_days: Days | None = Field(
+        default=None,
+        description="Days from end until all checkpoints but the newest are removed; null: they stay with the run.",
+    )
     archive_days: Days | None = Field(default=None, description="Days from end to archiving; null: never.")
     delete_days: Days | None = Field(default=None, description="Days from archiving to deletion; null: never.")
 
@@ -75,6 +79,9 @@ def create(body: RetentionPolicyBody, *, by: Actor) -> Policy:
         raise wrong("agent", "names a version", "name the agent without its version")
     if body.delete_days is not None and body.archive_days is None:
         raise wrong("delete_days", "without archive_days", "only what is archived can be deleted: set archive_days")
+    if body.archive_days is not None and (body.checkpoint_days or 0) > body.archive_days:
+        fix = f"the run is archived with them by then: set at most {body.archive_days}, or leave it empty"
+        raise wrong("checkpoint_days", "is longer than archive_days", fix)
     if len(in_force()) >= MAX_POLICIES:
         raise wrong("agent", f"there are {MAX_POLICIES} policies", "end one first")
     row = Policy(**body.model_dump(exclude={"justification"}), reason=why, set_by=by.ref, at=database_now())

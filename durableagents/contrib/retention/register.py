@@ -12,7 +12,7 @@ from django.urls import reverse
 
 from durableagents.contrib.retention import places
 from durableagents.contrib.retention.files import EVENTS, Reader
-from durableagents.contrib.retention.models import Archive, Pending, Restoration
+from durableagents.contrib.retention.models import Archive, CheckpointExpiry, Pending, Restoration
 from ledger import events as e
 from ledger.chain import Link
 from ledger.codec import unpack
@@ -26,6 +26,7 @@ from ledger.verification.archives import ArchiveDamaged
 from ledger.verification.registers import Listed
 from ledger.verification.runs import UNREADABLE, Verification
 from ledger.web.seeing.viewers import viewer
+from runs.features import ExpiredCheckpoints
 
 _IN_FORCE = """
     SELECT a.* FROM retention_archive a
@@ -124,6 +125,21 @@ def events_of(row: Archive) -> Iterator[Event]:
     for table, text in rows_of(row):
         if table == EVENTS:
             yield row_of(Event, text)
+
+
+def expired_checkpoints(run_id: UUID) -> ExpiredCheckpoints | None:
+    """Return which of a run's checkpoints policies have removed. Entries that this installation didn't write don't
+    count, so that the checkpoints are reported as missing."""
+    rows = [row for row in CheckpointExpiry.objects.filter(run_id=run_id).order_by("pk") if row.is_authentic]
+    if not rows:
+        return None
+    last = rows[-1]
+    return ExpiredCheckpoints(
+        last_seq=max(row.last_seq for row in rows),
+        number=sum(row.number for row in rows),
+        policy=last.policy,
+        at=last.at,
+    )
 
 
 # --- for the core's verification --------------------------------------------------------------------------------------
@@ -267,6 +283,18 @@ def every_archived_run() -> Listed | None:
     if not total and not restored:
         return None
     return Listed("archived runs" + (f" ({pending} still being removed)" if pending else ""), total, "", problems)
+
+
+def every_expiry() -> Listed | None:
+    """Check the register of expired checkpoints (record check of `ledger verify --all`). Returns None if it is empty.
+
+    The check of each run compares its entries with what is missing."""
+    total, problems = 0, list[str]()
+    for row in CheckpointExpiry.objects.order_by("pk").iterator(chunk_size=_BATCH):
+        total += 1
+        if not row.is_authentic:
+            problems.append(f"{row}, entry {row.pk}, was not written by this installation")
+    return Listed("expiries of checkpoints", total, "", problems) if total else None
 
 
 def _forged() -> list[Any]:

@@ -10,7 +10,7 @@ from django.db import connection
 from django.db.models import Count, Sum
 
 from durableagents.contrib.retention import holds, policies
-from durableagents.contrib.retention.models import Archive, Deletion, Pending, Restoration, Round
+from durableagents.contrib.retention.models import Archive, CheckpointExpiry, Deletion, Pending, Restoration, Round
 
 # Counts ended runs by the day on which they are due; `NULL` days means that they are kept forever or have no policy.
 _UPCOMING = """
@@ -40,6 +40,7 @@ class Report:
     archived_bytes: int
     restored: int
     deleted: int
+    expired_checkpoints: int
     pending: int
     due_now: int
     due_in_7_days: int
@@ -69,6 +70,7 @@ def report(most: int = MAX_LOOKED_AT) -> Report:
         archived_bytes=files.aggregate(of=Sum("size"))["of"] or 0,
         restored=Restoration.objects.count(),
         deleted=Deletion.objects.count(),
+        expired_checkpoints=CheckpointExpiry.objects.aggregate(of=Sum("number"))["of"] or 0,
         pending=Pending.objects.count(),
         due_now=now,
         due_in_7_days=week,

@@ -17,7 +17,7 @@ api_urls = [
     path("retention/archives/<uuid:archived_id>/restore", api.Restorations.as_view(), name="api-archived-run-restore"),
 ]
 
-_DAYS = {"archive_days": whole, "delete_days": whole}
+_DAYS = dict.fromkeys(("checkpoint_days", "archive_days", "delete_days"), whole)
 _CREATE = views.RetentionAct.as_view(
     service=policies.create, body=policies.RetentionPolicyBody, reads=_DAYS, act="policy", done="Policy in force."
 )

@@ -24,6 +24,7 @@ from ledger.verification.registers import Listed, verify_registers
 from ledger.verification.runs import Verification, verify, verify_all
 
 PROGRESS_SECONDS = 10.0
+MAX_NOTES = 100  # printed by one verification; each erased run has one, and each with expired checkpoints
 
 
 class Command(BaseCommand):
@@ -108,7 +109,7 @@ class Command(BaseCommand):
             raise self._refusal(f"{why}. Continue with --after {last}" if last else f"{why}. Start again") from None
 
     def _tell(self, verifications: Iterable[Verification], lists: Iterable[Listed]) -> None:
-        runs = events = problems = 0
+        runs = events = problems = notes = 0
         for one in lists:
             problems += len(one.problems)
             for problem in one.problems:
@@ -119,8 +120,11 @@ class Command(BaseCommand):
             runs, events, problems = runs + 1, events + each.events, problems + len(each.problems)
             for problem in each.problems:
                 self.stdout.write(f"{each.run_id}: {_in_one_line(problem)}")
-            for note in each.notes:
+            for note in each.notes[: max(MAX_NOTES - notes, 0)]:
                 self.stdout.write(f"{each.run_id}: note: {_in_one_line(note)}")
+            notes += len(each.notes)
+        if notes > MAX_NOTES:
+            self.stdout.write(f"{notes - MAX_NOTES} further note(s): `ledger verify RUN` prints those of a run")
         self.stdout.write(f"{runs} run(s), {events} event(s), {problems} problem(s)")
         if problems:
             raise SystemExit(1)

@@ -255,7 +255,8 @@ def test_the_command_shows_lists_and_restores(stage: Stage, tools: Toolbox) -> N
     run = ended(stage, tools, "a word")
     assert "is in force" in said("policy", "--archive-days", "30", "--reason", "a month")
     assert "due now: 1" in said("report")
-    text = "1 run(s) would be archived, 0 archive(s) would be deleted, 0 problem(s)"
+    text = "1 run(s) would be archived, 0 archive(s) would be deleted, old checkpoints of 0 run(s) would be removed, "
+    text += "0 problem(s)"
     assert said("run", "--dry-run") == f"archive run {run.pk}\n{text}\n"
     out = io.StringIO()
     with as_runtime():

@@ -27,11 +27,11 @@ LANGUAGE sql STABLE AS $$
     FROM retention_standing(p_run) a WHERE NOT EXISTS (SELECT FROM runs_run r WHERE r.id = p_run);
 $$;
 
--- Return the policy that determines when a run is archived ('archive') or its archive deleted ('delete'): the longest of those that match.
--- Returns no row if none matches.
+-- Return the policy that determines when a run loses its old checkpoints ('checkpoints'), is archived ('archive'), or its archive deleted
+-- ('delete'): the longest of those that match. Returns no row if none matches.
 CREATE OR REPLACE FUNCTION retention_policy_of(p_run uuid, p_what text) RETURNS TABLE (policy bigint, days int)
 LANGUAGE sql STABLE AS $$
-    SELECT p.id, CASE p_what WHEN 'archive' THEN p.archive_days ELSE p.delete_days END
+    SELECT p.id, CASE p_what WHEN 'checkpoints' THEN p.checkpoint_days WHEN 'archive' THEN p.archive_days ELSE p.delete_days END
     FROM retention_facts(p_run) f
     JOIN retention_policy p ON p.agent IN ('', f.agent) AND p.state IN ('', f.state)
         AND (p.tag = '' OR p.tag = ANY (f.tags)) AND (p.effects = '' OR p.effects = ANY (f.effects))
@@ -63,8 +63,8 @@ LANGUAGE sql STABLE AS $$
     END;
 $$;
 
--- Return why a run may not be archived now, or null.
-CREATE OR REPLACE FUNCTION retention_refusal(p_run uuid) RETURNS text
+-- Return why neither policies nor holds let a run be archived ('archive') or its old checkpoints be removed ('checkpoints') now, or null.
+CREATE OR REPLACE FUNCTION retention_due_refusal(p_run uuid, p_what text) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     r runs_run;
@@ -82,15 +82,29 @@ BEGIN
     IF held IS NOT NULL THEN
         RETURN format('legal hold %s keeps it', held);
     END IF;
-    SELECT * INTO why FROM retention_policy_of(p_run, 'archive');
+    SELECT * INTO why FROM retention_policy_of(p_run, p_what);
     IF NOT FOUND THEN
-        RETURN 'no policy archives it';
+        RETURN CASE p_what WHEN 'archive' THEN 'no policy archives it' ELSE 'no policy removes its checkpoints' END;
     ELSIF why.days IS NULL THEN
         RETURN format('policy %s keeps it forever', why.policy);
     END IF;
     SELECT f.since INTO since FROM retention_facts(p_run) f;
     IF since + make_interval(days => why.days) > clock_timestamp() THEN
         RETURN format('it is due on %s', (since + make_interval(days => why.days))::date);
+    END IF;
+    RETURN NULL;
+END $$;
+
+-- Return why a run may not be archived now, or null.
+CREATE OR REPLACE FUNCTION retention_refusal(p_run uuid) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    r runs_run;
+    why text := retention_due_refusal(p_run, 'archive');
+BEGIN
+    SELECT * INTO r FROM runs_run WHERE id = p_run;
+    IF why IS NOT NULL THEN
+        RETURN why;
     ELSIF EXISTS (SELECT FROM runs_wait w WHERE w.run_id = p_run AND w.resolved_at IS NULL) THEN
         RETURN 'it has a wait that nobody resolved';
     ELSIF r.parent IS NOT NULL AND NOT r.is_told AND EXISTS (SELECT FROM runs_run p WHERE p.id = r.parent) THEN
@@ -281,6 +295,49 @@ BEGIN
         DELETE FROM retention_pending WHERE run_id = p_run;
     END IF;
     RETURN removed;
+END $$;
+
+-- Return how many of a run's oldest checkpoints can be removed, at most `p_limit`, and the event of the newest of them; no row if none can.
+-- The run's newest checkpoint is never among them, because a retry, an undo or a message to the run continues from it.
+CREATE OR REPLACE FUNCTION retention_old_checkpoints(p_run uuid, p_limit int) RETURNS TABLE (last_seq bigint, number bigint)
+LANGUAGE sql STABLE AS $$
+    SELECT max(o.seq), count(*) FROM (
+        SELECT c.seq FROM runs_checkpoint c
+        WHERE c.run_id = p_run AND c.seq < (SELECT max(n.seq) FROM runs_checkpoint n WHERE n.run_id = p_run)
+        ORDER BY c.seq LIMIT p_limit) o
+    HAVING count(*) > 0;
+$$;
+
+-- Remove the checkpoints that an entry of the register names, in the transaction that wrote it. Raises DA080.
+CREATE OR REPLACE FUNCTION retention_expire(p_entry bigint) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
+DECLARE
+    x retention_checkpointexpiry;
+    why text;
+    ignored text;
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(hashtextextended('retention holds', 89));
+    SELECT * INTO STRICT x FROM retention_checkpointexpiry WHERE id = p_entry;
+    PERFORM 1 FROM ledger_head h WHERE h.run_id = x.run_id FOR UPDATE;
+    why := coalesce(
+        retention_due_refusal(x.run_id, 'checkpoints'), retention_forbids((SELECT r.ended_at FROM runs_run r WHERE r.id = x.run_id)));
+    IF why IS NULL AND NOT EXISTS (
+        SELECT FROM retention_old_checkpoints(x.run_id, x.number) o WHERE o.last_seq = x.last_seq AND o.number = x.number
+    ) THEN
+        why := 'its checkpoints are not those of the entry';
+    ELSIF why IS NULL AND (
+        SELECT c.checksum <> sha256(convert_to(c.node || '|' || c.visit || '|', 'UTF8') || c.state)
+            OR NOT EXISTS (SELECT FROM ledger_event e WHERE e.run_id = c.run_id AND e.seq = c.seq AND e.kind = 'VisitEntered')
+        FROM runs_checkpoint c WHERE c.run_id = x.run_id ORDER BY c.seq DESC LIMIT 1
+    ) THEN
+        why := 'its newest checkpoint is damaged or forged, so that the earlier ones are needed';
+    END IF;
+    IF why IS NOT NULL THEN
+        RAISE EXCEPTION 'run % keeps its checkpoints: %', x.run_id, why USING ERRCODE = 'DA080';
+    END IF;
+    ignored := retention_ignore(retention_triggers());
+    DELETE FROM runs_checkpoint c WHERE c.run_id = x.run_id AND c.seq <= x.last_seq;
+    PERFORM retention_ignore(ignored);
 END $$;
 
 -- Restore rows of an archived run, given as one JSON text each. If triggers derive rows, `p_is_first` replaces what they derived. Raises

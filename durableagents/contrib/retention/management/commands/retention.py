@@ -34,13 +34,16 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
-        run = verbs.add_parser("run", help="archive runs that are due, delete archives that are due")
+        run = verbs.add_parser("run", help="archive runs, remove old checkpoints and delete archives that are due")
         run.add_argument("--dry-run", action="store_true", help="only list them")
-        run.add_argument("--limit", type=_positive, help="maximum number of runs to archive")
+        run.add_argument("--limit", type=_positive, help="most runs to archive, and most to remove checkpoints of")
         verbs.add_parser("report", help="number of runs that are due, archived or held")
         policy = verbs.add_parser("policy", help="put a policy in force")
         for name in ("agent", "tag", "effects", "state"):
             policy.add_argument(f"--{name}", default="", help="only runs with this")
+        policy.add_argument(
+            "--checkpoint-days", type=int, help="days from end to removing old checkpoints; default: with the run"
+        )
         policy.add_argument("--archive-days", type=int, help="days from end to archiving; default: never")
         policy.add_argument("--delete-days", type=int, help="days from archiving to deletion; default: never")
         hold = verbs.add_parser("hold", help="place a legal hold")
@@ -96,6 +99,7 @@ class Command(BaseCommand):
         would = "would be " if given["dry_run"] else ""
         self.stdout.write(
             f"{progress.archived} run(s) {would}archived, {progress.deleted} archive(s) {would}deleted, "
+            f"old checkpoints of {progress.expired} run(s) {would}removed, "
             f"{len(progress.problems)} problem(s)"
         )
         if progress.problems:
@@ -106,7 +110,7 @@ class Command(BaseCommand):
             self.stdout.write(f"{name.replace('_', ' ')}: {value}")
 
     def _policy(self, given: dict[str, Any]) -> None:
-        names = ("agent", "tag", "effects", "state", "archive_days", "delete_days")
+        names = ("agent", "tag", "effects", "state", "checkpoint_days", "archive_days", "delete_days")
         body = fit(
             policies.RetentionPolicyBody, {name: given[name] for name in names} | {"justification": given["reason"]}
         )
