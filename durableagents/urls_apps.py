@@ -1,4 +1,7 @@
-"""URLs that apps add. An AppConfig lists them, or names their module, in `api_urls`, `console_urls` or `root_urls`."""
+"""URLs that apps add.
+
+An AppConfig lists its URLs, or names their module, in `api_urls`, `console_urls` or `root_urls`.
+"""
 
 from django.apps import apps
 from django.urls import URLResolver, include, path

@@ -30,20 +30,20 @@ class Checkpoints:
                 yield f"{what} fails its checksum"
             entered = missing.pop(row.seq, None)
             if entered is None:
-                yield f"{what} does not belong to the start of a node"
+                yield f"{what} does not belong to the beginning of a node"
                 continue
             node, visit, digest = entered
             yield from compared(what, row, {"node": node, "visit": visit, "schema_version": 1})
             if digest != cut_digest(row.generation, row.node, row.visit, row.fingerprint, state):
                 yield f"{what} is not the one that its event names"
             if not self.journal.is_just_after(row.seq, row.at):
-                yield f"{what}: its time, {row.at.isoformat()}, differs from its event's"
+                yield f"{what}: its time, {row.at.isoformat()}, differs from that of its event"
         for seq in missing:
             yield f"event {seq} enters a node, but its checkpoint is missing"
 
 
 class Signals:
-    """Compares signals with the events that sent them, and with the calls that took them."""
+    """Compares signals with the events that sent them, and with the calls that received them."""
 
     NEEDS_NO_CONTENT = True
 
@@ -112,6 +112,6 @@ class Incidents:
             }
             yield from compared(what, row, right)
             if str(row.worker) != lost.worker or not self.journal.is_about(row.seq, row.at):
-                yield f"{what}: its worker or time differs from its event's"
+                yield f"{what}: its worker or time differs from that of its event"
         for seq in missing:
             yield f"event {seq}, WorkerLost, has no incident"

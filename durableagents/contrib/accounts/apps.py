@@ -29,7 +29,7 @@ class AccountsConfig(AppConfig):
     def root_urls(self) -> list[Any]:
         """Return URLs that precede the administration's own (read by durableagents/urls.py).
 
-        They replace its page for changing the password by the one with second factor and throttling.
+        They replace its page for changing the password with one that has a second factor and throttling.
         """
         from django.urls import path
         from django.views.generic import RedirectView

@@ -1,4 +1,4 @@
-"""Addresses of this app's pages, and the acts of their forms."""
+"""URLs of this app's pages and of their forms."""
 
 from django.urls import path
 

@@ -7,7 +7,7 @@ from durableagents.contrib.limits.budget_views import SharedBudgetAct, SharedBud
 from durableagents.contrib.limits.shared_budgets import SharedBudgetBody, SharedBudgetChangeBody
 from ledger.web.page_acts import decimal
 
-_OPENED = "Breaker opened. It stays open until someone closes it."
+_OPENED = "Breaker opened. The circuit breaker stays open until someone closes it."
 _RESET = views.LimitAct.as_view(service=services.reset_limit, done="Limit reset.")
 _OPEN = views.LimitAct.as_view(service=services.open_breaker, done=_OPENED)
 _CLOSE = views.LimitAct.as_view(service=services.close_breaker, done="Breaker closed.")

@@ -8,7 +8,7 @@ from runs.background import Duty
 from runs.features import Feature
 
 ROUND = "retention: round"
-# Due only if the owner permits workers to remove rows. All of these tables are small.
+# The job is due only if the owner permits workers to remove rows. All tables in this query are small.
 _IS_DUE = """EXISTS (SELECT FROM retention_allowance) AND EXISTS (SELECT FROM retention_policy)
     AND coalesce((SELECT at FROM retention_round ORDER BY id DESC LIMIT 1), '-infinity') < now() - interval '1 hour'"""
 
