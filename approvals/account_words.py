@@ -1,4 +1,4 @@
-"""Describe changes of accounts, roles and keys in words; their records have columns and values."""
+"""Describe changes of accounts, roles and keys in words, from the columns and values of their records."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def label_of(name: str) -> str:
 
 
 def was_and_is(name: str, before: Any, after: Any) -> tuple[str, str]:
-    """Return the old and new value as text. Different values never read the same, except two empty ones."""
+    """Return the old and new value as text. Different values never give the same text, except two empty ones."""
     was, now = value_text(name, before), value_text(name, after)
     return (was, now) if was != now or not (before or after) else (_plainly(before), _plainly(after))
 
 
 def value_text(name: str, value: Any) -> str:
-    """Return a value as text; empty for nothing."""
+    """Return a value as text; empty if there is none."""
     if (describe := _WORDS.get(name) or features.handler(lambda each: each.change_texts, name)) is not None:
         # Recorded acts may contain invalid values; only values of the current shape are put into words.
         with suppress(DefinitionError, TypeError, ValueError):
@@ -54,7 +54,7 @@ def _plainly(value: Any) -> str:
 
 
 def hours_of(minutes: Any) -> str:
-    """Return minutes as text in hours, with the minutes if a tenth isn't exact; empty for none."""
+    """Return minutes as text in hours, with the minutes if a tenth of an hour isn't exact; empty if there are none."""
     if not isinstance(minutes, int) or not minutes:
         return ""
     if minutes >= 60 and minutes % 6 == 0:
@@ -64,7 +64,7 @@ def hours_of(minutes: Any) -> str:
 
 
 def hours_typed(minutes: int) -> str:
-    """Return minutes as hours for a form's field, exact enough to convert back."""
+    """Return minutes as hours for a form field, exact enough to convert back."""
     return f"{minutes / 60:.8f}".rstrip("0").rstrip(".")
 
 
@@ -106,7 +106,7 @@ LABELS = {
     "subject": "known there as",
 }
 _FACTORS = {"totp": "codes of a device", "recovery_codes": "recovery codes", "webauthn": "a passkey"}
-# Texts for empty values that mean more than nothing.
+# Texts for empty values that have a meaning of their own.
 _NEVER = {"expires_at": "never", "revoked_at": "no"}
 # Acts that added or removed the whole object.
 _WHOLE = ("_added", "_issued", "_removed", "_linked", "_unlinked")

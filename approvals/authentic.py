@@ -17,7 +17,8 @@ from ledger.models import AccountRecord, ActRecord, OverrideRecord
 from ledger.web.tally import Counted
 
 _RECORDS = (OverrideRecord, ActRecord, Decision, AccountRecord)
-# Records have the database's time. A future time would stay on top of every list, and a very old one may be unreadable.
+# Records are timestamped by the database. A future time would stay on top of every list, and a very old one may be
+# unreadable.
 NOT_YET = "statement_timestamp() + interval '1 minute'"
 EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -32,7 +33,7 @@ def marks_of(rows: Iterable[Decision]) -> dict[int, bool]:
 
 
 def out_of_time() -> Counted:
-    """Return how many records, at most one, have a time in the future or before any record can exist."""
+    """Count the records (at most one is counted) whose time is in the future or before any record could exist."""
     tables = [model._meta.db_table for model in _RECORDS]
     return Counted(
         0, [(f"SELECT 1 FROM {table} WHERE at > {NOT_YET} OR at < %s LIMIT 1", [EARLIEST]) for table in tables]

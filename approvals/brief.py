@@ -50,7 +50,7 @@ CHIPS: dict[ApprovalState, tuple[str, str]] = {
 
 
 def chip_of(approval: Approval) -> tuple[str, str]:
-    """Return text and tone of the chip. A state that is unknown (a damaged row) is shown as it is."""
+    """Return text and tone of the chip. An unknown state (of a damaged row) is shown unchanged."""
     if approval.state not in ApprovalState.values:
         return str(approval.state), ""
     words, tone = CHIPS[ApprovalState(approval.state)]
@@ -68,7 +68,7 @@ class Earlier:
 
 @dataclass(frozen=True)
 class ApprovalDetail:
-    """One question in full, as of event `seq` of its run. `changes` compares the arguments with the last revision's."""
+    """One question in full, as of event `seq` of its run. `changes` compares its arguments with the previous ones."""
 
     approval: Approval
     plan: dict[str, Any]
@@ -81,7 +81,7 @@ class ApprovalDetail:
     stages: list[StageShown]
     voters: frozenset[int | None]  # who voted on any revision
     is_read: bool = True
-    is_authentic: bool | None = None  # whether that of `decision` is: see authentic.py
+    is_authentic: bool | None = None  # whether the code of `decision` is valid: see authentic.py
 
     @property
     def forged(self) -> Decision | None:
@@ -115,7 +115,7 @@ class ApprovalDetail:
         if self.now is None or not isinstance(self.to_approve, Authority):
             return ""
         number = _NTH.get(self.now.yes + 1, f"{self.now.yes + 1}th")
-        return f"{self.now.yes} of {self.now.quorum} approved: you would be the {number}."
+        return f"{self.now.yes} of {self.now.quorum} approved: yours would be the {number} approval."
 
     @cached_property
     def nobody_left(self) -> str:
@@ -125,7 +125,7 @@ class ApprovalDetail:
     def standing(self) -> Authority | No:
         """Return the authority under which the reader may decide, or the reason why not.
 
-        For display only: a decision is judged again.
+        For display only: it is checked again at the decision.
         """
         return judge(self.facts, approves=False)
 
@@ -143,7 +143,7 @@ class ApprovalDetail:
 
     @property
     def is_asked(self) -> bool:
-        """Return whether the reader is one of those asked, even if something else keeps them from deciding."""
+        """Return whether the reader is among the people asked, even if something else keeps them from deciding."""
         return any(
             (each.queue is not None and each.queue.role in each.who.roles)
             or any(d.is_now(each.now) for d in each.deputyships)
@@ -162,7 +162,7 @@ class ApprovalDetail:
 
     @property
     def panels_at(self) -> dict[str, list[ApprovalPanel]]:
-        """Return the panels by their place on the page."""
+        """Return the panels, grouped by place on the page."""
         places: dict[str, list[ApprovalPanel]] = {}
         for panel in self.panels:
             places.setdefault(panel.place, []).append(panel)
@@ -170,7 +170,7 @@ class ApprovalDetail:
 
     @property
     def obstacle(self) -> str:
-        """Return why its content keeps everybody from approving it now; empty if nothing does."""
+        """Return why its content prevents approval at the moment; empty if it doesn't."""
         if self.is_read and documents_lack_app(self.plan):
             return f"It can't be approved: its documents can't be shown, since {NO_APP}."
         return next((panel.obstacle for panel in self.panels if panel.obstacle), "")
@@ -194,7 +194,7 @@ class ApprovalDetail:
 
     @cached_property
     def wanted(self) -> Wanted:
-        """Return what the reader's approval must prove. For display only: a decision is judged again."""
+        """Return what the reader's approval must prove. For display only: it is checked again at the decision."""
         if not self.is_read or not isinstance(self.to_approve, Authority):
             return Wanted()
         try:
@@ -209,7 +209,7 @@ class ApprovalDetail:
 
     @property
     def proof_words(self) -> str:
-        """Return the note that an approval needs recent authentication; empty if not."""
+        """Return a note saying that approval needs recent authentication; empty if not."""
         if not self.wanted.within:
             return ""
         what = "your second factor" if self.wanted.factor else "your password or second factor"
@@ -231,7 +231,7 @@ class ApprovalDetail:
 
     @property
     def is_readable(self) -> bool:
-        """Return whether the plan can be parsed, and so decided. True for readers who may not read it."""
+        """Return whether the plan can be parsed, and therefore decided. True for readers who may not read it."""
         return bool(self.plan) or not self.is_read
 
     @property
@@ -250,7 +250,7 @@ class ApprovalDetail:
 
     @property
     def node(self) -> str:
-        """Return the title of the node that asks; "" if the run is at none."""
+        """Return the title of the node that asks; "" if the run is not at a node."""
         node = stood_at(self.approval.run)
         return titles_of(agent_here(self.approval.run.graph_id)).get(node) or node.replace("_", " ")
 
@@ -261,7 +261,7 @@ class ApprovalDetail:
 
     @property
     def asks(self) -> str:
-        """Return the agent's own title if it differs from the tool's.
+        """Return the agent's own title if it differs from the tool's title.
 
         It is untrusted and never shown as the console's own text.
         """
@@ -394,7 +394,7 @@ _FACTS = FACTS.format(
     queue='"approvals_approval"."queue"',
     case='coalesce("approvals_approval"."case_id", "approvals_approval"."id")',
 )
-# UNION, not UNION ALL, so that forged revisions that form a ring end here too.
+# UNION, not UNION ALL, so that forged revisions that form a cycle also terminate.
 _CHAIN = """
     WITH RECURSIVE chain AS (
         SELECT id, previous_id FROM approvals_approval WHERE id = %s

@@ -1,7 +1,7 @@
 """Deadlines of approvals: read from the journal, extended while the run is halted, and expired once passed."""
 
-# The rows repeat a deadline for lists and the sweeper, but no decision relies on them, because a forger could move it
-# there.
+# The rows repeat a deadline for lists and the sweeper, but no decision relies on the rows, because a forger could
+# change them.
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ _KINDS = [
 
 @dataclass(frozen=True, slots=True)
 class MissedDeadline:
-    """A missed deadline, and the queue asked next.
+    """A missed deadline, and the queue that is asked next.
 
-    `is_away`: all deciders were away, so the deadline was not awaited.
+    `is_away`: all deciders were away, so nobody waited for the deadline.
     """
 
     at: datetime
@@ -78,7 +78,7 @@ class DeadlineTexts:
 class MovedClock:
     """A deadline moved by a pause.
 
-    `record` is what the journal records of it, and `look_at` when the sweeper checks the approval before that.
+    `record` is its entry in the journal; `look_at` is an earlier time at which the sweeper checks the approval.
     """
 
     deadline: datetime
@@ -90,7 +90,7 @@ class MovedClock:
 class Revision:
     """The terms of an approval's next revision.
 
-    `carry` returns further events for it, given its row and its wait's id.
+    `carry` returns further events for the revision, given its row and the id of its wait.
     """
 
     terms: Terms
@@ -115,7 +115,7 @@ def time_events(approval: Approval, wait: Wait) -> Iterator[e.Event]:
 
 
 def ended_during(event: e.RunRetried) -> tuple[datetime, datetime] | None:
-    """Return the period during which the run had ended, by the retry's record; None for older records."""
+    """Return the period between the run's end and its retry, from the retry's record; None for older records."""
     try:
         from_, to = map(datetime.fromisoformat, payload_of(event)["over"])
     except (KeyError, TypeError, ValueError):
@@ -131,33 +131,33 @@ def put_off(approval: Approval, wait: Wait, deadline: datetime) -> None:
 
 
 def restart_deadline(approval: Approval, wait: Wait, deadline: datetime, now: datetime) -> None:
-    """Restart the deadline from now; `deadline` already includes earlier halts."""
+    """Restart the deadline from now; `deadline` is already extended by earlier halts."""
     put_off(approval, wait, deadline)
     halted_time.count_from(wait, now)
 
 
 class Deadlines:
-    """Plain deadlines. An app may replace them with a subclass, as its feature's `deadlines`."""
+    """Plain deadlines. An app may replace this class with a subclass, in its feature's `deadlines`."""
 
     def course(self, approval: Approval, wait: Wait) -> Course:
-        """Return the course of an approval's deadline, as its journal records it."""
+        """Return the history of an approval's deadline from the journal."""
         found = Course(approval.deadline)
         for event in time_events(approval, wait):
             found = _next(found, str(approval.id), event)
         return found
 
     def later(self, course: Course, at: datetime, by: timedelta) -> datetime:
-        """Return the time that is later by this much of the approval's time."""
+        """Return the time after this much of the approval's time has passed."""
         return at + by
 
     def counter(self, course: Course) -> Callable[[datetime, datetime], timedelta]:
-        """Return a function that returns how much of the approval's time lies between two moments."""
+        """Return a function that returns how much of the approval's time lies between two points in time."""
         return lambda from_, to: to - from_
 
     def stopped_in(
         self, course: Course, run_id: UUID, since: datetime, until: datetime, *, by_wall: bool = False
     ) -> timedelta:
-        """Return how much of an approval's time its run was halted or ended between two moments.
+        """Return how much of an approval's time its run was halted or ended between two points in time.
 
         With `by_wall`, wall-clock time is returned.
         """
@@ -172,11 +172,12 @@ class Deadlines:
         return sum_
 
     def stopped(self, course: Course, wait: Wait, now: datetime) -> timedelta:
-        """Return how long its run was stopped since its time started, or since the wait was opened."""
+        """Return how long the run was stopped since the approval's time started, or since the wait was opened."""
         return self.stopped_in(course, wait.run_id, course.since or wait.opened_at, now)
 
     def passes_at(self, course: Course, wait: Wait, now: datetime) -> datetime:
-        """Return when its time ends (or its next reminder is due), by its journal and the stops of its run.
+        """Return when its time ends (or its next reminder is due), from its journal and the periods in which its run
+        was stopped.
 
         Rows are ignored, because they could be forged.
         """
@@ -186,7 +187,7 @@ class Deadlines:
     def effective(self, approval: Approval, wait: Wait, now: datetime) -> tuple[datetime, timedelta]:
         """Return the effective deadline and the extension that it contains.
 
-        It is the earlier deadline of row and journal, extended by the stops of the run.
+        This is the earlier of the row's and the journal's deadline, extended by the time the run was stopped.
         """
         return self._effective(self.course(approval, wait), approval, wait, now)
 
@@ -203,7 +204,7 @@ class Deadlines:
         return self._effective(course, approval, wait, now)[0] <= now
 
     def is_put_right(self, course: Course, approval: Approval, wait: Wait, now: datetime) -> bool:
-        """Restore the journal's deadline in the rows if it has not passed. Return whether it has not passed."""
+        """Restore the journal's deadline in the rows if it has not passed. Return whether it is in the future."""
         if (ends := self.passes_at(course, wait, now)) <= now:
             return False
         if ends == course.deadline:
@@ -216,7 +217,7 @@ class Deadlines:
         return True
 
     def follow(self, wait: Wait) -> None:
-        """Update the deadline in the rows by the journal and the run's stops; during a halt, add a margin."""
+        """Update the deadline in the rows from journal and stopped time; during a halt, add a margin."""
         if wait.resolved_at is not None:
             return
         approval, now = Approval.objects.select_for_update().get(wait=wait), database_now()
@@ -224,11 +225,11 @@ class Deadlines:
         put_off(approval, wait, ends if upcoming is None or upcoming <= now else max(ends, upcoming))
 
     def stop_clock(self, approval: Approval, wait: Wait, now: datetime) -> MovedClock | None:
-        """Return the changes that stop the clock during an inquiry; None if the clock runs on."""
+        """Return the changes that stop the clock during an inquiry; None if the clock keeps running."""
         return None
 
     def resume_clock(self, approval: Approval, wait: Wait, now: datetime) -> MovedClock | None:
-        """Return the changes that restart the clock after the last inquiry; None if the clock ran on."""
+        """Return the changes that restart the clock after the last inquiry; None if the clock was not stopped."""
         return None
 
     def revise(self, approval: Approval, wait: Wait, queue: str, now: datetime) -> Revision:
@@ -243,7 +244,7 @@ class Deadlines:
     def texts(self, approval: Approval) -> DeadlineTexts:
         """Return the sentences that pages show about an approval's time."""
         is_expired = approval.state == ApprovalState.EXPIRED
-        ended = "Nothing was sent. The agent learns that nobody answered." if is_expired else ""
+        ended = "Nothing was sent. The agent is told that nobody answered." if is_expired else ""
         return DeadlineTexts(ended=ended, is_halted=bool(getattr(approval, "is_halted", False)))
 
     def checks(self, journal: ReadJournal) -> DeadlineChecks:
@@ -255,7 +256,7 @@ PLAIN = Deadlines()
 
 
 def deadlines() -> Deadlines:
-    """Return the implementation of deadlines in this process: an app's, or the plain one."""
+    """Return the implementation of deadlines in this process: an app's, or the default."""
     return features.only(lambda each: each.deadlines) or PLAIN
 
 
@@ -267,7 +268,7 @@ class InTime(DecisionGuard):
 
 
 def _next(course: Course, id: str, event: e.Event) -> Course:
-    """Return the course after an event.
+    """Return the deadline's history after an event.
 
     A deadline that an app has moved stays moved, even if the app is no longer installed.
     """
@@ -285,9 +286,9 @@ def _next(course: Course, id: str, event: e.Event) -> Course:
 
 
 class DeadlineChecks:
-    """Checks that records explain each deadline of a run.
+    """Checks that the records account for each deadline of a run.
 
-    Approvals with terms are left to the app that knows the terms.
+    Approvals with terms are checked by the app that knows the terms.
     """
 
     def __init__(self, journal: ReadJournal, deadlines: Deadlines) -> None:
@@ -342,7 +343,7 @@ class DeadlineChecks:
         self.courses[id] = Course(deadline, since=at)
 
     def move(self, line: EventLine, id: str, event: e.Event) -> None:
-        """Apply an event to an approval's course."""
+        """Apply an event to the history of an approval's deadline."""
         self.with_terms |= {id} if isinstance(event, e.ApprovalTimed) else set()
         self.courses[id] = _next(self.courses[id], id, event)
 
@@ -351,7 +352,7 @@ class DeadlineChecks:
         return id in self.courses and id not in self.with_terms
 
     def course_of(self, id: str) -> Course:
-        """Return the course of an approval's deadline, by the journal."""
+        """Return the history of an approval's deadline from the journal."""
         return self.courses[id]
 
     def check_not_early(self, line: EventLine, id: str, what: str) -> None:
@@ -360,7 +361,7 @@ class DeadlineChecks:
             self.wrong.append(f"event {line.seq}: approval {id} {what} before its deadline")
 
     def check_retry(self, line: EventLine, event: e.RunRetried) -> Iterator[str]:
-        """Check that the run had ended when the retry says so, because nothing else extends deadlines."""
+        """Check that the run had ended at the time that the retry records: nothing else may extend deadlines."""
         over = ended_during(event)
         if over is not None and (
             self.ended is None or abs(over[0] - min(self.ended, over[1])) > SLACK or abs(over[1] - line.at) > SLACK
@@ -372,7 +373,7 @@ class DeadlineChecks:
         return self.latest(course, at)
 
     def latest(self, course: Course, until: datetime) -> datetime:
-        """Return when its time ends, extended by the stops of its run up to `until`.
+        """Return when its time ends, extended by the time its run was stopped up to `until`.
 
         Older versions extended it by wall-clock time, so return the later of both results.
         """
@@ -382,7 +383,7 @@ class DeadlineChecks:
         return max(course.deadline + by_wall, self.deadlines.later(course, course.deadline, stopped))
 
     def deadline(self, request: e.ApprovalRequested, row: Approval) -> datetime:
-        """Return the present deadline: the journal's, or the row's if the run's stops can explain it."""
+        """Return the present deadline: the journal's, or the row's if the time the run was stopped accounts for it."""
         course = self.course_of(request.approval_id)
         if row.deadline == course.deadline or not self.knows(request.approval_id):
             return row.deadline
@@ -416,7 +417,7 @@ class DeadlineChecks:
             deadline = datetime.fromisoformat(event.deadline)
             yield from compared(what, row, {"queue": event.to, "cause": event.cause, "deadline": deadline})
             if not self.journal.is_about(seq, row.at):
-                yield f"{what}: its time differs from its event's"
+                yield f"{what}: its time differs from that of its event"
             if not row.is_authentic:
                 yield f"{what} was not written with this installation's key, or was changed"
         for id, n in missing:

@@ -24,7 +24,7 @@ UNREADABLE_LIST = "the list of its documents can't be read"
 
 
 class NotShown(DurableAgentsError):
-    """A document is not stored as the plan names it, or can't be rendered: only rejecting is possible."""
+    """A document is not stored under the name in the plan, or can't be rendered: only rejecting is possible."""
 
     status, code, title = 409, "document-not-shown", "A document can't be shown"
 
@@ -37,7 +37,7 @@ class NotShown(DurableAgentsError):
 
 @dataclass(frozen=True, slots=True)
 class ApprovalPanel:
-    """A part of an approval's page: its template, and the value `p` in it.
+    """A part of an approval's page: its template, and the value that the template sees as `p`.
 
     `place` is top, content, talk (after what the agent wrote), history, decision, or advance (below, in the decision's
     form). `obstacle` is shown next to the decision and says why nobody can approve now.
@@ -70,8 +70,8 @@ def feature_annotations(*, is_whole: bool) -> dict[str, Any]:
 class PendingDecision:
     """A decision that is about to be made, with everything locked.
 
-    `thresholds` are those of the queues decided at, `typed` is what was typed as proof, and `evidence` is what the
-    feature that asks for proofs derived from it.
+    `thresholds` are those of the queues whose right is used, `typed` is the text typed as proof, and `evidence` is what
+    the feature that checks proofs derived from it.
     """
 
     approval: Approval
@@ -98,7 +98,7 @@ class DecisionGuard:
         return False
 
     def proof(self, pending: PendingDecision) -> dict[str, Any]:
-        """Return what the decision records as proof. May raise DefinitionError for an unreadable plan."""
+        """Return the proof that is recorded with the decision. May raise DefinitionError for an unreadable plan."""
         return {}
 
     def store(self, pending: PendingDecision, decision: Decision) -> None:

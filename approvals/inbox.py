@@ -53,7 +53,7 @@ def is_above(plan: Any, limit: OwnLimit | None) -> bool:
 
 
 def within(queue: str, limit: OwnLimit | None, others: Iterable[str]) -> dict[Any, Any]:
-    """Return the condition for cases within the reader's limit or escalated to `others`; none without limit."""
+    """Return the condition for cases within the reader's limit or escalated to `others`; empty without a limit."""
     if limit is None:
         return {}
     sql, values = _sql(limit)
@@ -102,7 +102,7 @@ class Item:
 
     @property
     def url(self) -> str:
-        """Return the page's URL. The route is resolved only once for all items."""
+        """Return the page's URL. The URL is resolved only once for all items."""
         return f"{_inbox()}/{self.approval.id}"
 
     @property
@@ -112,7 +112,7 @@ class Item:
 
     @property
     def time(self) -> DeadlineTexts:
-        """Return the sentences about its time."""
+        """Return the sentences about the approval's deadline."""
         return deadlines().texts(self.approval)
 
 
@@ -188,8 +188,8 @@ class Wanted:
 class Listed:
     """A page of items.
 
-    `total` counts the whole list up to `COUNT_TO`; `more` is the next page's query string; `is_cut`: a search was cut
-    and may have more.
+    `total` counts the whole list up to `COUNT_TO`; `more` is the next page's query string; `is_cut`: the search was cut
+    off and may have more results.
     """
 
     items: list[Item]
@@ -214,7 +214,7 @@ class Listed:
 
 
 def queues_of(held: frozenset[str]) -> list[str]:
-    """Return the queues that someone with these roles decides, themselves or as a deputy."""
+    """Return the queues that someone with these roles may decide, in their own right or as a deputy."""
     others = {one.queue for one in stand_ins(held)}
     return [queue for queue, role in QUEUES.items() if role in held or queue in others]
 
@@ -250,7 +250,7 @@ def inbox(
 
 
 def to_count(held: frozenset[str], wanted: Wanted = Wanted()) -> dict[str, Counted]:
-    """Return the counts of the list, for pages that count more in the same statement."""
+    """Return the list's counts as SQL, for pages that add further counts to the same statement."""
     arms = _arms(held, wanted, is_mine_only=not wanted.is_decided)
     return {"inbox": (DECIDED if wanted.is_decided else OPEN).counted(arms, to=COUNT_TO)}
 
@@ -263,14 +263,14 @@ def _arms(held: frozenset[str], wanted: Wanted, *, is_mine_only: bool = False) -
 
 
 def _queue_arms(held: frozenset[str], mine: list[str], *, is_within: bool) -> list[dict[Any, Any]]:
-    """Return arms for the reader's queues and escalations to them, optionally within their limits."""
+    """Return UNION branches for the reader's queues and escalations to them, optionally within their limits."""
     limits = own_limits(held) if is_within else {}
     own = [{"queue": one, **within(one, limits.get(one), {*mine} - {one})} for one in mine]
     return [*own, *({**arm, **within_further(mine, limits)} for arm in _went_to(mine))]
 
 
 def _own_cases(held: frozenset[str], mine: list[str], *, is_waiting: bool = False) -> list[dict[Any, Any]]:
-    """Return arms for the reader's individual cases that aren't listed anyway.
+    """Return UNION branches for the reader's individual cases that are not in the list already.
 
     With `is_waiting`, only those that wait for the reader are included.
     """
@@ -286,7 +286,7 @@ def _own_cases(held: frozenset[str], mine: list[str], *, is_waiting: bool = Fals
 
 
 def _went_to(mine: list[str]) -> list[dict[Any, Any]]:
-    """Return the arm of cases that other queues escalated to these queues."""
+    """Return the UNION branch of cases that other queues escalated to these queues."""
     if not mine:
         return []
     went = Condition("escalated_to IS NOT NULL AND escalated_to && %s::text[] AND NOT (queue = ANY(%s))")
@@ -299,10 +299,10 @@ def _rows(ids: RawSQL, wanted: Wanted) -> list[Approval]:
 
 
 def _place_of(chosen: Approval, last: Approval, wanted: Wanted) -> tuple[datetime, UUID] | None:
-    """Return where a list must start to show the chosen case; None if it need not or can't.
+    """Return where a list must start to show the chosen case; None if it needn't or can't.
 
-    It need not if the page that ends with `last` shows the case. A decided case keeps its place among open ones, so
-    that the reader can continue from it.
+    It needn't if the page that ends with `last` already shows the case. A decided case keeps its place among open ones,
+    so that the reader can continue from it.
     """
     if chosen.state == ApprovalState.OPEN and wanted.is_decided:
         return None
@@ -425,7 +425,7 @@ def _part(stages: list[StageShown], person: int | None) -> str:
 
 @badge("inbox")
 def waiting_for(held: frozenset[str]) -> Counted | None:
-    """Count the cases within their limits that wait for a reader; None if the reader decides nothing."""
+    """Count the cases within their limits that wait for a reader; None if the reader may decide nothing."""
     queues = queues_of(held)
     arms = [*_queue_arms(held, queues, is_within=True), *_own_cases(held, queues, is_waiting=True)]
     if not arms:

@@ -108,20 +108,24 @@ class Approval(models.Model):
     deadline = models.DateTimeField()
     decided_at = models.DateTimeField(null=True)
     case_id = models.UUIDField(
-        null=True, help_text="Approval of the first stage, if several people decide; empty: one person decides."
+        null=True, help_text="Approval of the first stage, if several people decide; empty if one person decides."
     )
     # Timing other than the deadline; the journal's events repeat it. See deadlines.py.
-    timing = Json(null=True, help_text="The terms of the deadline: calendar, action at time-out and reminders.")
+    timing = Json(null=True, help_text="The terms of the deadline: calendar, action at the deadline, and reminders.")
     look_at = models.DateTimeField(null=True, help_text="Time of the next reminder or escalation before the deadline.")
-    escalated_to = ArrayField(models.TextField(), null=True, help_text="Further queues to which it was escalated.")
+    escalated_to = ArrayField(
+        models.TextField(), null=True, help_text="Further queues to which the approval was escalated."
+    )
     reminded = models.SmallIntegerField(db_default=0, default=0)
     reminded_at = models.DateTimeField(null=True)
-    same = models.TextField(null=True, help_text="Digest by which a standing approval is found; the plan decides.")
+    same = models.TextField(
+        null=True, help_text="Digest to look up a standing approval by; whether it applies is checked against the plan."
+    )
     call = models.TextField(
-        null=True, help_text="Keyed digest of the arguments, by which repeats are found; older rows have none."
+        null=True, help_text="Keyed digest of the arguments, to look up repeated requests by; older rows have none."
     )
 
-    amount = models.TextField(null=True, help_text="The plan's amount, by which limits of people are checked in lists.")
+    amount = models.TextField(null=True, help_text="The plan's amount, with which lists check people's limits.")
 
     class Meta:
         indexes = [
@@ -129,7 +133,7 @@ class Approval(models.Model):
             models.Index(
                 fields=["same"], condition=models.Q(state="open", same__isnull=False), name="approvals_open_same"
             ),
-            # Questions that the sweeper has to look at, and escalated ones.
+            # Questions that the sweeper has to check, and escalated ones.
             models.Index(
                 fields=["look_at"], condition=models.Q(state="open", look_at__isnull=False), name="approvals_to_look_at"
             ),
@@ -143,7 +147,7 @@ class Approval(models.Model):
                 condition=~models.Q(state="open") & models.Q(escalated_to__isnull=False),
                 name="approvals_decided_escalated",
             ),
-            # Each in its own order: the inbox by queue and as a whole, decided questions, and the API's lists.
+            # One index per order: the inbox by queue and as a whole, decided questions, and the API's lists.
             models.Index(
                 fields=["queue", "deadline", "id"], condition=models.Q(state="open"), name="approvals_open_by_queue"
             ),
@@ -170,7 +174,7 @@ class Approval(models.Model):
         ]
 
     def planned(self) -> dict[str, Any] | None:
-        """Return the plan from the exact bytes that its hash covers; None if they were forged and are no plan."""
+        """Return the plan from the exact bytes that its hash covers; None if they were forged and don't form a plan."""
         try:
             plan = parsed(bytes(self.plan))
         except ValueError:
@@ -211,8 +215,8 @@ pgtrigger.register(
 class Decision(Coded):
     """One person's vote on an exact plan and state of the run.
 
-    Append-only. A vote that `closes` its question decided it. Old decisions don't record the state. `standing` has the
-    principal and the limit; it is missing if the person decided by their own role without limit.
+    Append-only. A vote that `closes` its question decided it. Old decisions don't record the state. `standing` holds
+    the principal and the limit; it is missing if the person decided in their own role without a limit.
     """
 
     id = models.BigAutoField(primary_key=True)

@@ -1,4 +1,4 @@
-"""Contributions of approvals to `why`: decisions that the reader may make, and notes about too few deciders."""
+"""What approvals add to `why`: decisions that the reader may make, and notes about too few deciders."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_LOOKED_AT = 5  # limit for one run, because each question requires a check o
 
 
 def decisions(facts: RunFacts, reader: Reader) -> list[Offer]:
-    """Return offers for the first open questions by deadline.
+    """Return the decisions offered on the open questions with the earliest deadlines.
 
     They are few, because each requires a check of who may decide.
     """
@@ -25,7 +25,7 @@ def decisions(facts: RunFacts, reader: Reader) -> list[Offer]:
 
 
 def how_many_more(facts: RunFacts) -> str:
-    """Return a note about questions beyond the offered ones."""
+    """Return a note about open questions for which no decision is offered."""
     more = len(_gates(facts)) - MAX_OFFERED
     if more <= 0:
         return ""

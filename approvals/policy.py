@@ -3,9 +3,9 @@
 Pure: no Django, no I/O. Denies for an unknown or closed queue, or an unreadable amount.
 """
 
-# Holders of a queue's role decide there within their limit. A deputy decides for a principal for a time, within the
-# principal's limit and their own personal one. Operators and superusers have no implicit right. Limits apply to
-# approving only. Each person has one vote in all stages of a case; a deputy's vote is the principal's too.
+# Holders of a queue's role decide there within their limit. A deputy decides for a principal during a period, within
+# the principal's limit and their own personal one. Operators and superusers have no implicit right. Limits apply to
+# approving only. Each person has one vote in all stages of a case; a deputy's vote also counts as the principal's.
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """The most that someone may approve alone (None: unlimited).
+    """The highest amount that someone may approve alone (None: unlimited).
 
-    `of` tells whether the limit is the role's or the person's. Nothing can be approved under a forged limit.
+    `of` tells whether the limit is the role's or the person's. A forged limit allows no approval.
     """
 
     most: Sum | None
@@ -95,7 +95,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Deputyship:
-    """A deputy's right to stand in for `principal` during a period."""
+    """The right of a deputy to stand in for `principal` during a period."""
 
     id: int
     principal: Member
@@ -103,7 +103,7 @@ class Deputyship:
     ends_at: datetime
     is_revoked: bool = False
     is_authentic: bool = True
-    is_of_one: bool = False  # for one question only, given by delegation
+    is_of_one: bool = False  # for one question only, by delegation
 
     def is_now(self, now: datetime) -> bool:
         return not self.is_revoked and self.starts_at <= now < self.ends_at
@@ -124,7 +124,7 @@ class Authority:
     deputyship: Deputyship | None = None
     cap: Cap | None = None
     deputy_cap: Cap | None = None
-    # The queue decided at, if the question was escalated to it.
+    # The queue whose right is used, if the question was escalated to it.
     queue: str = ""
 
 
@@ -137,13 +137,13 @@ class No:
     is_of_limit: bool = False
     # Whether they have already voted.
     has_voted: bool = False
-    # Whether they have no part in the case at all.
+    # Whether they are not involved in the case at all.
     is_stranger: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The facts needed to judge who may decide at a queue. `also` has those of the queues that it was escalated to."""
+    """The facts needed to judge who may decide at a queue; `also` has those of queues that it was escalated to."""
 
     queue: QueueFacts | None
     name: str
@@ -162,22 +162,22 @@ def judge(facts: Facts, *, approves: bool) -> Authority | No:
         if isinstance(found, Authority):
             return found if each is facts else replace(found, queue=each.name)
         nos.append(found)
-    return max(nos, key=lambda no: (no.is_of_limit, no.has_voted, not no.is_stranger))  # the first of equals wins
+    return max(nos, key=lambda no: (no.is_of_limit, no.has_voted, not no.is_stranger))  # of equal ones, the first wins
 
 
 def in_ones_own_right(facts: Facts) -> Authority | No:
-    """Return the authority to approve by one's own role at the first queue, ignoring deputyships and escalations."""
+    """Return the authority to approve in their own role at the first queue, ignoring deputyships and escalations."""
     return judge(replace(facts, deputyships=(), also=()), approves=True)
 
 
 def thresholds(facts: Facts, authority: Authority) -> list[Threshold]:
-    """Return the proof thresholds of the first queue and of the queue decided at."""
+    """Return the proof thresholds of the first queue and of the queue whose right is used."""
     queues = [facts.queue, *(each.queue for each in facts.also if each.name == authority.queue)]
     return [queue.threshold for queue in queues if queue is not None and queue.threshold is not None]
 
 
 def _judge(facts: Facts, *, approves: bool) -> Authority | No:
-    """Judge at one queue. One's own authority takes precedence over a deputy's."""
+    """Judge at one queue. The person's own authority takes precedence over that of a deputy."""
     if facts.queue is None or facts.queue.is_removed:
         return No(f"The queue {facts.name} was removed. An administrator has to add it again.")
     queue = facts.queue
@@ -213,7 +213,7 @@ def _standings(queue: QueueFacts, facts: Facts) -> Iterable[Authority | No]:
     if queue.role in who.roles:
         yield _own(queue, who)
     for each in facts.deputyships:
-        # Skip deputyships that are not in force, if their principals don't decide here anyway.
+        # Skip deputyships that are not in force, if their principals may not decide here in any case.
         if each.is_now(facts.now) or not each.is_authentic or queue.role in each.principal.roles:
             yield _in_place_of(queue, who, each, facts.now)
 
@@ -237,7 +237,7 @@ def _in_place_of(queue: QueueFacts, who: Member, each: Deputyship, now: datetime
         return No(f"Your deputyship for {whom.name} is not authentic.")
     if each.is_revoked:
         how = "the delegation was ended" if each.is_of_one else "it was revoked"
-        return No(f"You are no longer the deputy of {whom.name}: {how}.")
+        return No(f"You are no longer a deputy of {whom.name}: {how}.")
     if now < each.starts_at:
         return No(f"Your deputyship for {whom.name} starts at {_moment(each.starts_at)}.")
     if now >= each.ends_at:
@@ -286,7 +286,7 @@ def _beyond(queue: QueueFacts, cap: Cap | None, amount: Sum | str | None, words:
             f"Its amount is unclear ({amount}), so {limit} can't be checked. Someone without a limit has to approve it."
         )
     if amount.currency != cap.most.currency:
-        return f"{amount} is in another currency than {limit}. Someone without a limit has to approve it."
+        return f"{amount} is in a different currency from {limit}. Someone without a limit has to approve it."
     if abs(amount.value) > cap.most.value:
         return f"{amount} is above {limit}. Someone with a higher limit has to approve it."
     return ""

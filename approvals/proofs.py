@@ -58,7 +58,7 @@ class NothingProves(DurableAgentsError):
 
 
 def minutes(seconds: int) -> str:
-    """Return a duration as text."""
+    """Return a duration in minutes as text."""
     count = max(1, seconds // 60)
     return f"{count} minute{'' if count == 1 else 's'}"
 
@@ -69,7 +69,7 @@ def wanted_for(approval: Approval, agent: str, thresholds: Iterable[Threshold]) 
 
 
 def wanted_by(plan: Any, agent: str, tool: str, thresholds: Iterable[Threshold]) -> Wanted:
-    """Return what `wanted_for` returns, for a parsed plan. Raises DefinitionError."""
+    """Do the same as `wanted_for`, for a parsed plan. Raises DefinitionError."""
     if not isinstance(plan, dict):
         raise DefinitionError("the plan can't be read")
     wanted = wanted_in(plan)

@@ -49,7 +49,7 @@ def ends_once(column: str) -> pgtrigger.Protect:
 
 
 class Limit(Coded):
-    """The most that a person may approve alone, or every holder of the role who has no limit of their own.
+    """The highest amount that a person (or each holder of the role without a limit of their own) may approve alone.
 
     A new limit ends the previous one.
     """
@@ -84,7 +84,7 @@ class Limit(Coded):
 
 
 class Deputy(Coded):
-    """A person who decides in another's place for a time, at one queue or at all of theirs."""
+    """A person who decides on behalf of a principal during a period, at one queue or all of the principal's."""
 
     id = models.BigAutoField(primary_key=True)
     principal = models.BigIntegerField(help_text="The account that is represented.")
@@ -120,7 +120,7 @@ class Deputy(Coded):
 
 
 class Escalation(Coded):
-    """A question was escalated to a further queue, whose deciders may decide it. `n` counts from 1. Append-only."""
+    """A question's escalation to a further queue, whose people may decide it too. `n` counts from 1. Append-only."""
 
     id = models.BigAutoField(primary_key=True)
     approval = models.ForeignKey("approvals.Approval", on_delete=models.PROTECT, related_name="escalations")

@@ -22,9 +22,9 @@ MAX_SHOWN = 20
 # How many of a queue's newest decisions are searched.
 MAX_DECIDED = 1000
 # Requests for the same call have equal `same` columns (sameness.py), which are indexed for open requests. The column
-# may cover only some arguments, so `call` compares all of them; rows from before that column are searched in their
-# plans, whose canonical JSON has one form. A rejected or amended revision is shown with its successor and is not a
-# repeat.
+# may cover only some arguments, so `call` compares all of them; rows older than that column are found by their plans,
+# because equal arguments have the same canonical JSON. A rejected or amended revision is shown with its successor and
+# is not a repeat.
 _REPEATS = """
     WITH wanted AS (
         SELECT a.id, a.run_id, a.same, a.queue, w.call, w.arguments
@@ -54,7 +54,7 @@ _REPEATS = """
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """Another request for the same call with the same arguments, and when it was asked or decided."""
+    """Another request for the same call with the same arguments, and when it was requested or decided."""
 
     id: UUID
     state: str
@@ -84,7 +84,7 @@ def repeats_of(approvals: Sequence[Approval], held: frozenset[str]) -> dict[UUID
 
 
 def _arguments(approval: Approval) -> bytes:
-    """Return the arguments as in a plan's bytes; empty if unreadable or none."""
+    """Return the arguments from a plan's bytes; empty if unreadable or none."""
     plan = approval.planned()
     arguments = plan.get("arguments") if plan else None
     return b'"arguments":' + canonical(arguments) if arguments else b""

@@ -1,7 +1,7 @@
 """Columns by which SQL finds rows whose plans are encrypted.
 
-Keyed digests find plans for the same call, and reveal nothing about it without the installation's key; the amount is in
-the clear.
+Keyed digests find plans for the same call, and reveal nothing about it without the installation's key; the amount is
+not encrypted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def same_of(stored: bytes) -> str | None:
 
 
 def amount_of(stored: bytes) -> str | None:
-    """Return the amount of a plan in the clear, so that SQL can tell who may approve it; None if it has none."""
+    """Return the amount of a plan unencrypted, so that SQL can tell who may approve it; None if it has none."""
     try:
         plan = parsed(stored)
         if not isinstance(plan, dict) or "amount" not in plan:

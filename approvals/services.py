@@ -57,7 +57,7 @@ FROM (SELECT approvals_may_ask(%s) AS is_open) AS asked LEFT JOIN LATERAL (
 ) AS p ON true
 WHERE asked.is_open
 """
-# Checks that a question's queue may be asked now: see approvals/sql/decisions.sql.
+# Checks that a question's queue accepts questions now: see approvals/sql/decisions.sql.
 ON_ASK = "SELECT approvals_may_ask(%s)"
 REOPEN = """
 UPDATE approvals_approval a SET state = 'open', decided_at = NULL
@@ -114,12 +114,13 @@ GRANT_LIVES = timedelta(days=7)
 
 
 class AlreadyDecided(DurableAgentsError):
-    """Someone decided it first; `decided_by` and `detail` say who and when."""
+    """Someone decided it first; `decided_by` and `detail` tell who it was and when."""
 
     status, code, title = 409, "already-decided", "Already decided"
 
     def __init__(self, approval: Approval) -> None:
-        # Forged decisions are ignored. Without another one, the wait names who let it expire or ended the run.
+        # Forged decisions are ignored. Without such a decision, the wait names what closed it: expiry or the end of the
+        # run.
         closing = list(approval.decisions.filter(closes=True).select_related("approval"))
         ours = [row.by for row in closing if row.is_authentic]
         by = ours[0] if ours else approval.wait.resolved_by
@@ -191,7 +192,7 @@ def checked_before_locks(function: Callable[Concatenate[UUID, P], T]) -> Callabl
 
     @wraps(function)
     def wrapper(approval_id: UUID, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        if kwargs.get("verdict", APPROVE) == APPROVE:  # a function without `verdict` always approves
+        if kwargs.get("verdict", APPROVE) == APPROVE:  # a body without `verdict` always approves
             approval = Approval.objects.filter(pk=approval_id).only("plan").first()
             for guard in _guards():
                 guard.before_locks(b"" if approval is None else bytes(approval.plan))
@@ -214,11 +215,11 @@ def decide(
     extra_terms: Mapping[str, Any] | None = None,
     evidence: Any = None,
 ) -> Approval:
-    """Approve, reject or let fail exactly the plan that was read, or abstain from it.
+    """Approve, reject or let fail exactly the plan that was read, or abstain.
 
     With several deciders, the last approval needed grants the call, and one rejection ends it. `stage` is the stage
-    that was read, for callers that want it checked; `typed` what was typed as proof; `extra_terms` are further terms of
-    the authority for the record; `evidence` is for the guards of features. Raises NotFound, Forbidden, InvalidInput,
+    that was read, for callers that want it checked; `typed` is the text typed as proof; `extra_terms` are recorded with
+    the authority; `evidence` is for the guards of features. Raises NotFound, Forbidden, InvalidInput,
     JustificationRequired, NotShown, Busy, AlreadyDecided, AlreadyVoted, OtherStage, StalePlan, ProofNeeded,
     KeyCannotProve, NothingProves, RecordDamaged, NotCounted; then nothing has changed.
     """
@@ -230,7 +231,7 @@ def decide(
     text = _reason(verdict, justification)
     head, run, wait, approval = locked_question(unlocked, by)
     check_no_forged_decision(approval)
-    # Judge again under the locks: a role, limit, deputyship or part in the run may have changed since.
+    # Check again under the locks: a role, limit, deputyship or part in the run may have changed meanwhile.
     facts = facts_of(approval, run, by, frozenset([by.role]), locked=True)
     now, before = database_now(), snapshot(run, head)
     authority, by = _require_standing_for_verdict(approval, facts, by, verdict)
@@ -284,7 +285,7 @@ def decision_row(
 def _require_standing_for_verdict(approval: Approval, facts: Facts, by: Actor, verdict: str) -> tuple[Authority, Actor]:
     """Return the authority for this verdict, and the actor under its role.
 
-    The role may differ between denying and approving. Raises the same as `require_standing`.
+    Approving and denying may need different roles. Raises the same as `require_standing`.
     """
     _check_acting_role(_judge_standing(approval, facts, approves=False), facts, by)
     authority = _judge_standing(approval, facts, approves=verdict == APPROVE)
@@ -363,7 +364,7 @@ def _record_vote(run: Run, wait: Wait, approval: Approval, vote: _JudgedVote, st
 
 
 def check_stage(approval: Approval, wait: Wait, stage: int | None) -> None:
-    """Check that the stage is the one that was read. Raises OtherStage."""
+    """Check that the approval is still at the stage that was read. Raises OtherStage."""
     _check_stage_read(stage, 1 if approval.case_id is None else case_of(approval, wait).stage)
 
 
@@ -391,7 +392,7 @@ def check_no_forged_decision(approval: Approval) -> None:
 
 
 def is_plan_intact(approval: Approval) -> bool:
-    """Return whether the plan's bytes match their hash, and its stages the row's `case_id`."""
+    """Return whether the plan's bytes match their hash and its stages match the row's `case_id`."""
     plan = approval.planned()
     try:
         return hasher()(plan) == approval.plan_hash and is_staged(plan) == (approval.case_id is not None)
@@ -463,7 +464,7 @@ def _close(
 
 
 def on_due(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
-    """Handle a passed deadline. The sweeper has locked head, run and wait."""
+    """Handle a passed deadline. The caller, the sweeper, has locked head, run and wait."""
     approval, keeper = Approval.objects.select_for_update().get(wait=wait), deadlines()
     if not keeper.is_put_right(keeper.course(approval, wait), approval, wait, now):
         expire(run, wait, now, by)

@@ -12,7 +12,7 @@ from ledger.contents import ContentText
 
 
 class Inquiry(Coded):
-    """A decider's inquiry to a named person, and its outcome. `n` is its number at the question's slot."""
+    """A decider's inquiry to a named person, and its outcome. `n` numbers the inquiries of a slot."""
 
     id = models.BigAutoField(primary_key=True)
     approval = models.ForeignKey("approvals.Approval", on_delete=models.PROTECT, related_name="inquiries")
@@ -45,7 +45,7 @@ class Inquiry(Coded):
 
 
 class Delegation(Coded):
-    """A decider's delegation of just this question to a named person. `n` is its number at the question's slot."""
+    """A decider's delegation of just this question to a named person. `n` numbers the delegations of a slot."""
 
     id = models.BigAutoField(primary_key=True)
     approval = models.ForeignKey("approvals.Approval", on_delete=models.PROTECT, related_name="delegations")

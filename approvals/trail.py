@@ -1,6 +1,6 @@
 """The audit list: people's acts from every append-only table in one total order.
 
-The order is by moment, source and number, so that pages continue exactly even among acts of the same moment.
+The order is by time, source and number, so that pages continue exactly even among acts with the same time.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ class Act:
 
 @dataclass(frozen=True)
 class Filters:
-    """The filters as written. Invalid ones match nothing; `problems` explains them."""
+    """The filters as written. Invalid filters match nothing; `problems` explains them."""
 
     action: str = ""
     by: str = ""
@@ -220,7 +220,7 @@ class Filters:
     until: str = ""
     before: str = ""
 
-    # Names of filters in the URL, where they differ from the field's name.
+    # Names of filters in the URL that differ from the field's name.
     NAMES = {"since": "from", "until": "to"}
 
     @classmethod
@@ -273,7 +273,7 @@ class Filters:
 
 
 def _moment(text: str, *, is_end: bool) -> datetime | None:
-    """Parse a day or a moment, in UTC by default."""
+    """Parse a day or a time, in UTC by default."""
     try:
         if len(text) <= 10:
             day = date.fromisoformat(text)
@@ -295,7 +295,7 @@ Rows = QuerySet[Any]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One table. `run`, `queue` and `verb` are its columns; empty if it has none."""
+    """One table. `run`, `queue` and `verb` are the names of its columns; empty if it has no such column."""
 
     kind: str
     rank: int
@@ -331,7 +331,7 @@ class Source:
         return list((rows.filter(self._after(filters.place)) if filters.place else rows)[:limit])
 
     def _after(self, place: tuple[datetime, int, int]) -> Q:
-        """Return the condition for rows that follow that place in the list.
+        """Return the condition for rows after that position in the list.
 
         Its first part is redundant, but lets the index be used.
         """

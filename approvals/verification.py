@@ -143,7 +143,7 @@ class Gates:
         yield from amendment_problems(what, row, plan, self.amended.get(str(row.previous_id)))
 
     def _states(self, row: Approval) -> set[str]:
-        """Return the valid states by the journal. The end of a run withdraws its questions without an event."""
+        """Return the states that the journal allows. The end of a run withdraws its questions without an event."""
         if str(row.id) in self.decided:
             return {self.decided[str(row.id)][1].verdict}
         return {"withdrawn"} if row.wait.resolution == "withdrawn" else {"open"}
@@ -157,7 +157,7 @@ class Gates:
         if decided is not None and (decided.plan_hash, decided.slot) != (row.plan_hash, wait.slot):
             yield f"{what}: its decision is for another plan"
         if wait.grant_hash != (row.plan_hash if is_yes else None):
-            yield f"{what}: its wait grants {wait.grant_hash}, the journal {'this plan' if is_yes else 'nothing'}"
+            yield f"{what}: its wait grants {wait.grant_hash}, but the journal {'this plan' if is_yes else 'nothing'}"
         ends = wait.grant_expires_at if wait.resolved_at is not None else None
         if (ends is not None) != is_yes or (ends and wait.resolved_at and not self._is_in_time(row, ends)):
             yield f"{what}: its approval ends at the wrong time"
@@ -205,7 +205,7 @@ class Gates:
     def _decision(self, row: Decision, recorded: list[RecordedVerdict]) -> Iterator[str]:
         """Check one row against its events: the vote, if any, and the closing.
 
-        The first of them gives the run's state.
+        The first event gives the run's state.
         """
         what = f"decision {row.id}"
         for place, (seq, event) in enumerate(recorded):
@@ -263,8 +263,8 @@ RecordedVerdict = tuple[int, e.ApprovalVoted | e.ApprovalDecided]
 def _rights(what: str, row: Decision) -> Iterator[str]:
     """Check the rights at the time of the decision.
 
-    The accounts were open; the person or their principal had the role; if a key decided, it was valid; a deputy was in
-    office; and the queue was open and had that role.
+    The accounts were open; the person or their principal had the role; if a key decided, it was valid; a deputyship was
+    in force; and the queue was open and had that role.
     """
     deputy_of = row.standing.get("deputy_of") if isinstance(row.standing, dict) else None
     holder = deputy_of.get("person") if isinstance(deputy_of, dict) else row.person
@@ -289,7 +289,7 @@ def _is_deputy(row: Decision, number: int, principal: int) -> bool:
 
 
 def _queue_at(name: str, at: datetime) -> dict[str, Any]:
-    """Return a queue's state and role at a time, by the acts that set them, or else as they are now."""
+    """Return a queue's state and role at a time, from the acts that set them, or the present ones if there are none."""
     acts = ActRecord.objects.filter(run_id=None, queue=name, action__in=_QUEUE_ACTS, n__isnull=False)
     if (last := acts.filter(at__lte=at).order_by("-n").first()) is not None:
         return last.after if isinstance(last.after, dict) else {}
@@ -328,7 +328,7 @@ def _is_revised_by(previous: Approval | None, row: Approval) -> bool:
 
 
 def _is_withdrawn_with(resolved_at: datetime | None, at: datetime | None, state: str) -> bool:
-    """Return whether the state fits without an event: the question is open or was withdrawn.
+    """Return whether the state is possible without an event: the question is open or was withdrawn.
 
     The end of a run withdraws a question at the same time as its wait.
     """

@@ -1,4 +1,4 @@
-"""Rows that are append-only versions with codes. Forged versions, whatever their number, displace no authentic one."""
+"""Rows that are append-only versions with codes. Forged versions, whatever their number, hide no authentic one."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ HIGHEST = 2**31 - 1  # the highest version number
 
 
 def newest_of(model: type[Version], values: Iterable[Any]) -> Version | None:
-    """Return the first authentic one of these rows, which are sorted newest first."""
+    """Return the first authentic row, which are sorted newest first."""
     return next((row for row in (row_of(model, each) for each in values) if row.is_authentic), None)
 
 
 def next_version(taken: Iterable[int], last: int) -> int | None:
-    """Return the next version number, above all `taken` if possible; None if it would be outside LOOKED_AT."""
+    """Return the next version number, above all `taken` ones if possible; None if it would be outside LOOKED_AT."""
     taken = set(taken)
     top = max(taken, default=0)
     if top < HIGHEST:

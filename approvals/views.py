@@ -76,7 +76,7 @@ class CasePage(Page):
 
 
 class InboxPage(CasePage, FormPage):
-    """The list, with one question open next to it."""
+    """The list, with one question shown next to it."""
 
     template = "approvals/inbox.html"
 
@@ -124,7 +124,8 @@ class InboxPage(CasePage, FormPage):
 
 
 def _next_item(items: list[Item], opened: ApprovalDetail | None) -> Item | None:
-    """Return the item after the open case, even if that has left the list; after the last item the first.
+    """Return the item after the open case, even if the open case is no longer in the list; after the last item, the
+    first.
 
     Cases above the reader's limit are skipped.
     """
@@ -150,7 +151,7 @@ def _by_form_fields(error: DurableAgentsError) -> DurableAgentsError:
 
 
 def goes_on(before: ApprovalDetail) -> str:
-    """Return the text on what happens after the last approval, given the run's present state."""
+    """Return the text on what happens after the last approval, given the run's current state."""
     run_id = before.approval.run_id
     if not before.asked_after:
         return what_follows(run_id)

@@ -83,7 +83,7 @@ class Case:
         return is_enough(self.question, [*self.votes, vote])
 
     def check(self, vote: e.ApprovalVoted, decided: e.ApprovalDecided) -> None:
-        """Check before a grant that all required votes are there. Raises NotCounted."""
+        """Check before a grant that all required votes have been cast. Raises NotCounted."""
         if problem := lacking(self.question, self.asked, [*self.decisions, decided], [*self.votes, vote]):
             raise NotCounted(self.approval, problem)
 
@@ -243,9 +243,9 @@ def _passed(plan: Mapping[str, Any]) -> list[UUID]:
 
 
 def nobody_left(approval: Approval, stages: Sequence[StageShown]) -> str:
-    """Return a warning if too few people remain to complete it; empty if enough may.
+    """Return a warning if too few people remain who can complete the stage, else an empty text.
 
-    It decides nothing: someone may still get the role, or the deadline may pass.
+    The warning has no effect: someone may still get the role, or the deadline may pass.
     """
     now = next((each for each in stages if each.state == NOW), None)
     if approval.state != ApprovalState.OPEN or now is None or (len(stages) == 1 and now.quorum == 1 and not now.votes):
@@ -291,7 +291,7 @@ _GRANTED = """SELECT a.queue FROM runs_wait here
 
 
 def vote_annotations() -> dict[str, RawSQL]:
-    """Return annotations for shown questions: the call's last policy judgement, and the queues that approved it."""
+    """Return annotations for shown questions: the call's last policy evaluation, and the queues that approved it."""
     return {
         "judged": RawSQL(f"({_JUDGED})", [], output_field=BinaryField()),
         "granted_by": RawSQL(f"ARRAY({_GRANTED})", [], output_field=ArrayField(TextField())),

@@ -44,18 +44,18 @@ _MONEY: dict[str, Any] = {
     "min_value": 0,
     "max_value": 10**6,
     "decimal_places": 6,
-    "help_text": "For a million tokens, to the millionth.",
+    "help_text": "In dollars per million tokens, with up to six decimals.",
 }
 _MODEL = re.compile(r"[^\s:\x00-\x1f]{1,100}:[^\s\x00-\x1f]{1,200}")
 
 
 def warn_unpriced(request: HttpRequest, budget: Any, agents: Iterable[Agent]) -> None:
-    """Warn about agents that can't start under a dollar budget because one of their models has no price."""
+    """Warn about agents that can't start with a dollar budget because one of their models has no price."""
     if not (isinstance(budget, dict) and budget.get("usd") is not None):
         return
     for agent in agents:
         if models := prices.unpriced(agent):
-            words = f"No run of {agent.graph_id} can start under this: there is no price for {', '.join(models)}."
+            words = f"No run of {agent.graph_id} can start with this budget: there is no price for {', '.join(models)}."
             messages.warning(request, f"{words} Set it under Prices, or remove the dollar cap.")
 
 
@@ -100,14 +100,14 @@ class KeyForm(forms.ModelForm):
     """The form for an API key and its budget."""
 
     def clean_budget(self) -> dict[str, Any] | None:
-        """Return the checked budget; None is unlimited."""
+        """Return the checked budget; None means unlimited."""
         given = self.cleaned_data["budget"]
         return None if given is None else checked_budget(given)
 
 
 @admin.register(ApiKey)
 class ApiKeyAdmin(OfBudgets):
-    """Admin pages of API keys, which are issued and revoked but never changed or deleted: the record refers to them."""
+    """Admin pages of API keys, which are issued and revoked but never changed or deleted: records refer to them."""
 
     list_display = ("name", "user", "prefix", "created_at", "expires_at", "revoked_at", "last_used_at")
     list_select_related = ("user",)
@@ -122,7 +122,7 @@ class ApiKeyAdmin(OfBudgets):
         return False
 
     def save_model(self, request: HttpRequest, obj: ApiKey, form: Any, change: bool) -> None:
-        """Issue the key. Only the response shows the token."""
+        """Issue the key. The token is shown only in the response."""
         token = issue_key(obj.user, obj.name, expires_at=obj.expires_at, budget=obj.budget)
         obj.pk = ApiKey.objects.get(hash=digest(token)).pk
         warn_unpriced(request, obj.budget, agents_of(obj))
@@ -152,7 +152,7 @@ def _reason(action: str, given: str) -> str:
 
 
 class OwnTagForm(forms.ModelForm):
-    """The form for an own tag: the reason for giving a new tag, or for taking an existing one away."""
+    """The form for an own tag: the reason for giving a new tag, or for removing an existing one."""
 
     class Meta:
         model = OwnTag
@@ -171,7 +171,7 @@ class OwnTagForm(forms.ModelForm):
         return _reason("give a tag", self.cleaned_data["given_for"])
 
     def clean_taken_for(self) -> str:
-        """Return the reason for taking the tag away, which saving an existing tag does.
+        """Return the reason for removing the tag: saving an existing tag removes it.
 
         Raises ValidationError if it is empty.
         """
@@ -189,7 +189,7 @@ class OwnTagForm(forms.ModelForm):
 class OwnTagAdmin(admin.ModelAdmin):
     """Admin pages of own tags.
 
-    An integrator sees the runs that carry one of their own tags. Tags are given and taken away with a reason and never
+    An integrator sees the runs that carry one of their own tags. Tags are given and removed with a reason and never
     deleted, so that past access stays known.
     """
 
@@ -200,7 +200,7 @@ class OwnTagAdmin(admin.ModelAdmin):
     ordering = ("-id",)
 
     def get_fields(self, request: HttpRequest, obj: OwnTag | None = None) -> Any:
-        """Return the fields for giving a new tag, or for taking an existing one away."""
+        """Return the fields for giving a new tag, or for removing an existing one."""
         return ["user", "tag", "given_for"] if obj is None else ["user", "tag", "given_for", "given_at", "taken_for"]
 
     def get_readonly_fields(self, request: HttpRequest, obj: OwnTag | None = None) -> Any:
@@ -213,7 +213,7 @@ class OwnTagAdmin(admin.ModelAdmin):
         return False
 
     def save_model(self, request: HttpRequest, obj: OwnTag, form: Any, change: bool) -> None:
-        """Give the tag or take it away. The server sets the time."""
+        """Give the tag or remove it. The server sets the time."""
         if change:
             own_tags.take(obj, justification=form.cleaned_data["taken_for"])
         else:
@@ -291,7 +291,7 @@ class PriceAdmin(admin.ModelAdmin):
     def response_add(self, request: HttpRequest, obj: Price, post_url_continue: str | None = None) -> HttpResponse:
         """Respond as Django does, or redirect to the proposed change."""
         if not obj.pk:
-            messages.success(request, "Nothing has changed yet. A second person has to approve it.", extra_tags="ok")
+            messages.success(request, "Nothing has changed yet. A second person must approve it.", extra_tags="ok")
             return redirect("rule_change", change_id=obj.proposed)  # type: ignore[attr-defined]
         return super().response_add(request, obj, post_url_continue)
 

@@ -58,7 +58,7 @@ class Accounts(UserAdmin):
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         """Add the fields whose change needs two people.
 
-        Accounts of possible second persons can only be deactivated here.
+        Accounts that may act as the second person can only be deactivated here.
         """
         kept = super().get_readonly_fields(request, obj)
         if is_protected(obj, request.user.pk):
@@ -81,7 +81,7 @@ class Accounts(UserAdmin):
             obj.save(update_fields=[each.name for each in User._meta.concrete_fields if each.name in form.changed_data])
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
-        """Report accounts that the administration's log refers to as protected, so that the page offers no deletion."""
+        """Report accounts as protected if the administration's log names them, so that the page offers no deletion."""
         has_acted = Q(logentry__isnull=False) | Q(pk=request.user.pk)  # Django logs the deletion itself first.
         found = list(User.objects.filter(has_acted, pk__in=[each.pk for each in objs]).distinct())
         objects, counts, lacking, protected = super().get_deleted_objects(objs, request)
@@ -102,7 +102,7 @@ class Accounts(UserAdmin):
             super().delete_queryset(request, queryset)
 
     def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> Any:
-        """Change a password. Raises PermissionDenied for accounts of possible second persons, and Busy."""
+        """Change a password. Raises PermissionDenied for accounts that may act as the second person, and Busy."""
         if is_protected(self.get_object(request, unquote(id)), request.user.pk):
             raise PermissionDenied
         pages = copy(self)
@@ -111,7 +111,7 @@ class Accounts(UserAdmin):
 
 
 class Roles(GroupAdmin):
-    """Admin pages of roles and their permissions. While roles need two people, new roles start without permissions."""
+    """Admin pages of roles and their permissions. While they need two people, new roles have none."""
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         kept = super().get_readonly_fields(request, obj)

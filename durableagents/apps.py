@@ -38,8 +38,8 @@ class DurableAgentsConfig(AppConfig):
         navigation.declare((*SECTIONS, *more), accounts=demo_accounts, notices=notices)
         privileges.others.extend(each for each in (keys.refusal, policies.refusal) if each not in privileges.others)
 
-        # This app comes last, when all other tables exist. Functions come first, since the rows below fire triggers and
-        # the grants cover the functions.
+        # This app comes last, when all other tables exist. Functions come first: inserting the rows below fires
+        # triggers, and the grants cover the functions.
         post_migrate.connect(install_definitions, sender=self)
         post_migrate.connect(grant_after_migrate, sender=self)
         post_migrate.connect(create_roles, sender=self)
@@ -60,7 +60,7 @@ class AdminConfig(apps.AdminConfig):
 
 
 def keep_admin_log(*, instance: Any, **_: Any) -> None:
-    """Refuse to delete the administration's log, also when its account is deleted. Raises ProtectedError.
+    """Refuse to delete the administration's log, even when an account is deleted. Raises ProtectedError.
 
     The runtime role may not delete this log. While this receiver is connected, Django queries the entries before it
     deletes any, so an account without entries can still be deleted.
@@ -125,7 +125,7 @@ def install_definitions(*, using: str, **_: Any) -> None:
 def refuse_unknown_migrations(*, using: str, **_: Any) -> None:
     """Refuse to migrate a database that has migrations this code lacks. Raises EnvironmentProblem.
 
-    Django would ignore them, and the grants of older code would open the tables of newer code.
+    Django would ignore them, and the grants of older code would make the tables of newer code writable.
     """
     from durableagents.env import EnvironmentProblem
     from ledger import schema

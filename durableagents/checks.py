@@ -30,8 +30,9 @@ from runs.engine.agents import Agent, Node, registry
 def check_definitions() -> list[CheckMessage]:
     """Check that every queue and role that an agent's code names exists. Raises ImproperlyConfigured.
 
-    Names are read from the code without running it. While the database is away, queues created by administrators are
-    unknown, so a name that the settings lack is only a warning. Each serving process checks again when it starts.
+    Names are read from the code without running the code. While the database is unreachable, queues created by
+    administrators are unknown, so a name that the settings lack is only a warning. Each serving process checks again
+    when it starts.
     """
     queues, is_certain = _queues()
     by_name: dict[str, str] = {}
@@ -67,15 +68,15 @@ def check_budget_queue() -> list[CheckMessage]:
 
 UNCERTAIN = "durableagents.W004"
 _UNCHECKED = "the database isn't running, so its queues can't be checked"
-# Without the queue the console can't start, where it could be added. `migrate` runs the same check, which the queues of
-# the settings pass.
+# Without the queue, the console doesn't start, and it is the console where one adds queues. `migrate` runs the same
+# check; queues in the settings pass it.
 _ADD = "add {}=ROLE to DURABLEAGENTS_QUEUES and run migrate"
 
 
 def _queues() -> tuple[set[str], bool]:
     """Return the names of present and past queues, and whether the list is complete.
 
-    While the database is away, it is not.
+    It is incomplete while the database is unreachable.
     """
     queues = set(settings.DURABLEAGENTS_QUEUES)
     try:
@@ -105,7 +106,7 @@ def check_limits() -> list[CheckMessage]:
 def check_screens() -> None:
     """Check that every hook named in the settings is actually called.
 
-    Raises ImproperlyConfigured. Hooks protect models and tools.
+    Raises ImproperlyConfigured. Hooks screen what goes to models and tools.
     """
     if settings.DURABLEAGENTS.screens and features.only(lambda each: each.screens) is None:
         raise ImproperlyConfigured(
@@ -181,7 +182,7 @@ def check_model() -> None:
 def check_keys() -> None:
     """Check that the master key belongs to this database.
 
-    While the database is away, each process checks before it serves.
+    While the database is unreachable, this is left to each process before it serves.
     """
     try:
         reasons = [reason for each in privileges.others if (reason := each())]
@@ -217,7 +218,7 @@ def start_checks(**_: Any) -> list[Any]:
 
 @register("environment")
 def environment_checks(**_: Any) -> list[CheckMessage]:
-    """Warn about misspelt environment variables, which would otherwise have no effect. `up` warns for its processes."""
+    """Warn about misspelt environment variables, which would have no effect. `up` warns for all its processes."""
     if "DURABLEAGENTS_UP" in os.environ:
         return []
     return [

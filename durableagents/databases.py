@@ -40,7 +40,7 @@ def django_databases(environment: Environment) -> dict[str, dict[str, Any]]:
     limits = f"{RUNTIME_OPTIONS} {given}".strip()
     behind_pooler = is_pooled(environment)
     # Migrations may wait for locks and idle between statements; the runtime role may not. Poolers in transaction mode
-    # refuse or drop `options`. The role itself must then have the limits, which runs/journal/pooler.py checks.
+    # refuse or ignore `options`. Behind one, the role itself must have the limits, which runs/journal/pooler.py checks.
     options["options"] = given if as_owner or behind_pooler else limits
     options.update({key: value for key, value in parameters.items() if key not in _DJANGO_NAMES})
     return {
@@ -48,8 +48,8 @@ def django_databases(environment: Environment) -> dict[str, dict[str, Any]]:
             "ENGINE": "django.db.backends.postgresql",
             **{ours: parameters.get(theirs, "") for theirs, ours in _DJANGO_NAMES.items()},
             "OPTIONS": {key: value for key, value in options.items() if value != ""},
-            # Neither Django's psycopg pool, which breaks when django-q2 forks, nor kept connections: under ASGI each
-            # request has its own thread, and the connections would pile up.
+            # Neither Django's psycopg pool, which breaks when django-q2 forks, nor persistent connections: under ASGI
+            # each request has its own thread, so the connections would pile up.
             "CONN_MAX_AGE": 0,
             "CONN_HEALTH_CHECKS": True,
             # Behind a pooler, the next fetch of a cursor may use another server connection.
@@ -64,7 +64,7 @@ def django_databases(environment: Environment) -> dict[str, dict[str, Any]]:
 def limit_statements(options: dict[str, Any], environment: Environment) -> None:
     """Limit the statements of the web process (503), so that a few slow ones can't occupy the whole pool.
 
-    A limit in DATABASE_URL comes later and takes precedence. Behind a pooler, the role has the limit.
+    A limit in DATABASE_URL takes precedence, because it comes later. Behind a pooler, the role has the limit.
     """
     if not is_pooled(environment):
         limit = f"-c statement_timeout={int(environment.web_statement_seconds * 1000)}"
@@ -72,7 +72,7 @@ def limit_statements(options: dict[str, Any], environment: Environment) -> None:
 
 
 def is_pooled(environment: Environment) -> bool:
-    """Return whether DATABASE_URL points to a pooler. DATABASE_DIRECT_URL is then the server itself."""
+    """Return whether DATABASE_URL points to a pooler. DATABASE_DIRECT_URL then names the server itself."""
     return bool(environment.database_url and environment.database_direct_url)
 
 
@@ -106,7 +106,7 @@ def check_server() -> None:
         connection.ensure_connection()
         version = connection.connection.info.server_version
     except Error as error:
-        # Only the first line of the error is shown; libpq never puts the password there.
+        # Only the first line of the error is shown; libpq never puts the password into it.
         raise EnvironmentProblem(f"DATABASE_URL: {first_line(error)}") from None
     if version < OLDEST_SERVER:
         raise EnvironmentProblem(f"DATABASE_URL: PostgreSQL {version // 10_000} is too old, 15 or newer is needed")
@@ -128,7 +128,7 @@ _DJANGO_NAMES = {
 def _from_url(url: str, variable: str) -> dict[str, Any]:
     """Parse a libpq URL or key=value string.
 
-    Raises EnvironmentProblem without quoting it, since it holds a password.
+    Raises EnvironmentProblem without quoting it, since it may contain a password.
     """
     if urlsplit(url).scheme in {"postgres", "postgresql"} or "=" in url:
         try:
@@ -145,7 +145,7 @@ def _from_url(url: str, variable: str) -> dict[str, Any]:
 def _embedded(data: Path, role: str) -> dict[str, Any]:
     """Return the connection parameters of the embedded cluster.
 
-    Before its first start the address leads nowhere, since some commands need no database.
+    Before the first start the address is a placeholder, because some commands need no database.
     """
     try:
         known = json.loads((data / CONNECTION_FILE).read_text())

@@ -1,7 +1,7 @@
 """Read the environment variables once, with their types.
 
-Only `load()` reads them; the settings keep the result as `settings.DURABLEAGENTS`. An `EnvironmentProblem` is one line
-with the variable, the problem and the fix.
+Only `load()` reads them; the settings keep the result as `settings.DURABLEAGENTS`. The text of an `EnvironmentProblem`
+is one line with the variable, the problem and the fix.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _MAIL_ADDRESS = r"[^\s@<>\x00-\x1f]+@[^\s@<>\x00-\x1f]+"
-# Roles that every installation has (ledger/web/roles.py). They decide in no queue.
+# Roles that every installation has (ledger/web/roles.py). Their holders decide in no queue.
 _OWN_ROLES = frozenset({"integrator", "operator", "auditor"})
 
 # Variables that may hold a password. Errors don't quote their values.
@@ -55,7 +55,7 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 
 
 class EnvironmentProblem(Exception):
-    """A problem outside the code. The message is one line that says what to do."""
+    """A problem of the environment, not of the code. The message is one line that says what to do."""
 
 
 def _absolute(value: Path) -> Path:
@@ -63,7 +63,7 @@ def _absolute(value: Path) -> Path:
 
 
 def _read_by(read: Callable[[str], object]) -> BeforeValidator:
-    """Return a validator that parses text with `read` and leaves other values, set by code, unchanged."""
+    """Return a validator that parses text with `read`, and leaves other values (set by code) unchanged."""
     return BeforeValidator(lambda value: read(value) if isinstance(value, str) else value)
 
 
@@ -125,7 +125,7 @@ def _decided_by_approvers(value: dict[str, str]) -> dict[str, str]:
     for queue, role in value.items():
         if role in _OWN_ROLES:
             raise ValueError(f"the role {role!r} decides in no queue: name another role for the queue {queue!r}")
-        # Questions are addressed to a queue or a role by name, so a name must be one or the other.
+        # Questions name a queue or a role, so a name must not be both.
         if queue in {*_OWN_ROLES, *value.values()}:
             raise ValueError(f"{queue!r} names a queue and a role: give the queue another name")
     return value
@@ -191,7 +191,7 @@ Networks = Annotated[Words, AfterValidator(_networks)]
 class Environment(BaseSettings):
     """All settings from the environment.
 
-    A field's alias is its variable: DURABLEAGENTS_ and the field's name, unless stated otherwise. The text below a
+    A field's alias is its variable: DURABLEAGENTS_ and the field's name, unless stated otherwise. The string below a
     field documents it in docs/reference/settings.md (`manage.py docs_reference`).
     """
 
@@ -214,8 +214,10 @@ class Environment(BaseSettings):
     sandbox_smtp_port: Port = Field(default=0, validation_alias="SANDBOX_SMTP_PORT")
     """Default: `SANDBOX_PORT` + 1. Port of the demo sandbox's mail server."""
     database_url: str | None = Field(default=None, validation_alias="DATABASE_URL")
-    """Default: the embedded server. `postgresql://user:password@host:5432/name` of PostgreSQL 15 or newer: the role
-    that runs."""
+    """Default: the embedded server.
+
+    `postgresql://user:password@host:5432/name` of PostgreSQL 15 or newer: the role with which the application runs.
+    """
     database_owner_url: str | None = Field(default=None, validation_alias="DATABASE_OWNER_URL")
     """The role that owns the tables and migrates. Without it, the role in `DATABASE_URL` does both."""
     database_role: Literal["runtime", "owner"] = Field(default="runtime", validation_alias="DURABLEAGENTS_DB_ROLE")
@@ -238,19 +240,19 @@ class Environment(BaseSettings):
     agents: Annotated[Words, AfterValidator(_module_names)] = []
     """Modules to load agents from, comma-separated."""
     queues: Annotated[dict[str, str], NoDecode, _read_by(_queue_roles), AfterValidator(_decided_by_approvers)] = {}
-    """Default: the demo's. First approval queues and the role that decides each: `refunds=approver_support,…`."""
+    """Default: the demo's. Initial approval queues, and the role that decides in each: `refunds=approver_support,…`."""
     bootstrap_key: str = ""
     """`ACCOUNT:ROLE:FILE`: `migrate` creates this account with the API key in the file, if no key was ever issued."""
     models: Words = Field(default=[], validation_alias="DURABLEAGENTS_MODEL")
     """Default: scripted models. `openai:…` or `anthropic:…`, comma-separated: models of every assistant that names
-    none, [tried in order](../how-to/real-models.md). The API key comes from the provider's own variable. Startup
+    none, [tried in order](../how-to/real-models.md). The API key is read from the provider's own variable. Startup
     fails if a model can't be used."""
     # Example: `tool:charge per_minute=60 at_once=4; provider:openai breaker=50`. All workers share these limits.
     limits: Annotated[dict[str, Rule], NoDecode, _read_by(read_limits)] = {}
     """[Limits](../how-to/budgets-and-limits.md) shared by all workers, such as `tool:charge per_minute=60 at_once=4;
     provider:openai breaker=50`."""
     priority: int = Field(default=5, ge=0, le=100)
-    """Highest priority that anyone but an operator may give a run at its start."""
+    """Highest priority that people other than operators may give to a run at its start."""
     encryption_keys: Words = ["master"]
     """[Master keys](../how-to/encrypt-and-rotate-keys.md) of stored payloads, comma-separated: `file:PATH`,
     `env:NAME`, `command:COMMAND`, `https://HOST/PATH#wrapped=FILE` or `master`. `none` stores new runs in the
@@ -268,7 +270,7 @@ class Environment(BaseSettings):
     screens: Words = []
     """[Guardrail hooks](../how-to/documents-and-screening.md) for every agent: `module:function`, comma-separated."""
     budget_queue: str = ""
-    """Approval queue that may raise a budget, in addition to operators."""
+    """Approval queue whose approvers may raise a budget, in addition to operators."""
 
     # --- Signing in and notifications ---
 
@@ -305,7 +307,7 @@ class Environment(BaseSettings):
 
     stage: Literal["development", "production"] = Field(default="development", validation_alias="DURABLEAGENTS_ENV")
     """`production` turns on the [security settings](../explanation/threat-model.md#what-production-mode-enforces)."""
-    # None: outside production the demo's agents and queues exist, without one-click sign-in. False: there is no demo.
+    # None: outside production, the demo's agents and queues exist, but without one-click sign-in. False: no demo.
     demo: bool | None = None
     """Default: set by `make up`. `1`: one-click sign-in for demo users, never in production. `0`: no demo users,
     agents, queues or sandbox."""
@@ -316,14 +318,14 @@ class Environment(BaseSettings):
     """Sender of mail. Set it together with `DURABLEAGENTS_EMAIL_URL`."""
     webhook_addresses: Networks = Field(default=[], validation_alias="DURABLEAGENTS_WEBHOOK_NETWORKS")
     """Private networks that chats, push services and [webhooks](../how-to/webhooks.md) may be in, such as
-    `10.1.0.0/16`. Chats and webhooks may use `http` there."""
+    `10.1.0.0/16`. In these networks, chats and webhooks may use `http`."""
 
     # --- Public address and logs ---
 
     public_url: Annotated[str | None, AfterValidator(_http_address)] = Field(
         default=None, validation_alias="DURABLEAGENTS_BASE_URL"
     )
-    """Default: `http://127.0.0.1:$PORT`. Public address of this installation, also for callbacks."""
+    """Default: `http://127.0.0.1:$PORT`. Public address of this installation, also used for callbacks."""
     allowed_hosts: Words = []
     """Further host names that the web process answers to, comma-separated."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
@@ -333,7 +335,7 @@ class Environment(BaseSettings):
     otlp_endpoint: Annotated[str | None, AfterValidator(_http_address)] = None
     """Address of an OpenTelemetry collector, such as `http://127.0.0.1:4318`:
     [tracing](../../durableagents/contrib/tracing/README.md)."""
-    # The OpenTelemetry exporter reads these variables itself. Here they only switch tracing on and off.
+    # The OpenTelemetry exporter reads these variables itself. In these settings they only switch tracing on and off.
     otel_endpoint: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_ENDPOINT")
     """Standard variable, instead of `DURABLEAGENTS_OTLP_ENDPOINT`."""
     otel_traces_endpoint: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
@@ -352,11 +354,11 @@ class Environment(BaseSettings):
     """Default: `DATABASE_URL`. Address of the server itself, if `DATABASE_URL` is a [transaction
     pooler](../how-to/postgresql-and-pgbouncer.md). Used for LISTEN, heartbeats and workers."""
     drain_seconds: float = Field(default=12.0, ge=0, le=86_400)
-    """Default: 12, or 10 under `make up`. Seconds that a stopping worker lets its steps finish."""
+    """Default: 12, or 10 under `make up`. Seconds that a stopping worker allows its steps to finish."""
     host_ttl_seconds: float = Field(default=30.0, ge=5, le=86_400)
     """Seconds without a heartbeat after which other workers take over the runs of a worker or host."""
     web_statement_seconds: float = Field(default=15.0, ge=0, le=3600)
-    """Longest database statement of a request, in seconds; then the answer is 503. 0: no limit."""
+    """Longest database statement of a request, in seconds; longer ones are answered with 503. 0: no limit."""
     trusted_proxies: Networks = []
     """Default: none (in production: this host). Addresses and networks, comma-separated, whose `X-Forwarded-For` and
     `X-Forwarded-Proto` are trusted. `none` trusts no proxy."""
@@ -379,7 +381,7 @@ class Environment(BaseSettings):
     """Where [seals](../../durableagents/contrib/seals/README.md) of the record are sent, comma-separated:
     `file:///path/seals.jsonl`, `storage:ALIAS` or `https://host/path#token=/file`."""
     seal_stale_minutes: int = Field(default=15, ge=1, le=10_000)
-    """Minutes after which a witness that accepted no seal is reported."""
+    """Minutes after which a witness that has not accepted a seal is reported."""
     archive: Path | None = None
     """Existing folder for [archives of runs](../how-to/retention-and-erasure.md), outside the data folder."""
     idempotency_key_days: int | None = Field(default=None, ge=7, le=36_500)
@@ -403,15 +405,15 @@ class Environment(BaseSettings):
     restore_hold: bool = True
     """`0`: a [restored database](../how-to/back-up-and-restore.md) is not recognised, and its workers start at once."""
     restore_head: Path | None = None
-    """Default: `restore.head` in `DURABLEAGENTS_DATA`. File of this host by which a restored database is recognised.
-    It must outlast the process."""
+    """Default: `restore.head` in `DURABLEAGENTS_DATA`. File on this host with which a restored database is recognised.
+    It must survive restarts of the process."""
 
     # --- Tests of the engine ---
 
     failpoints: str = ""
     """Crash points of the [step protocol](../explanation/step-protocol.md#crash-points). Refused in production."""
     failpoint_dir: Path | None = None
-    """Folder that notes which crash points have acted. Refused in production."""
+    """Folder that records which crash points have fired. Refused in production."""
     call_record: Path | None = None
     """File that records each call that is sent, for `crashtest`. Refused in production."""
 
@@ -447,7 +449,7 @@ class Environment(BaseSettings):
             raise ValueError("DURABLEAGENTS_CALL_RECORD is set in production: unset it, it is for crash tests")
         if self.failpoints and self.failpoint_dir is None:
             raise ValueError(
-                "DURABLEAGENTS_FAILPOINTS needs DURABLEAGENTS_FAILPOINT_DIR, where it notes which points have acted"
+                "DURABLEAGENTS_FAILPOINTS needs DURABLEAGENTS_FAILPOINT_DIR, which records which points have fired"
             )
         return self
 
@@ -489,7 +491,10 @@ class Environment(BaseSettings):
 
     @property
     def proxy_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
-        """Return the proxies that may state clients' addresses. In production the default is those on the same host."""
+        """Return the proxies whose headers with clients' addresses are trusted.
+
+        In production, the default is proxies on the same host.
+        """
         given = self.trusted_proxies or (["127.0.0.0/8", "::1"] if self.is_production else [])
         return tuple(ip_network(text, strict=False) for text in given if text != "none")
 
@@ -538,7 +543,7 @@ def load() -> Environment:
 def unread() -> list[str]:
     """Return a line for each variable or settings file with our prefix that nothing reads, to reveal typos."""
     known = {str(field.validation_alias) for field in Environment.model_fields.values()}
-    # `up` marks its processes (child_processes.MARKER); tests have their own prefix.
+    # `up` marks its processes (child_processes.MARKER); tests use a prefix of their own.
     folder = os.environ.get(SETTINGS_DIR)
     names = [*os.environ, *(os.listdir(folder) if folder else ())]
     ours = {name for name in names if name.startswith("DURABLEAGENTS_") and not name.startswith("DURABLEAGENTS_TEST_")}

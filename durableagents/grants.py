@@ -4,7 +4,7 @@ Needs PostgreSQL 15 or later.
 """
 
 # The owner role owns every table and is used for migrations only. The runtime role owns nothing: it reads and inserts
-# everywhere, updates and deletes only where rows may change, and can't truncate or alter tables.
+# everywhere, updates and deletes only in tables whose rows may change, and can't truncate or alter tables.
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ APPEND_ONLY = frozenset(
         "django_admin_log",  # Django's log of changes under /admin/.
     }
 )
-# Tables whose rows change but stay: no part of a run may vanish without a trace, and only the owner deletes runs. The
-# columns named here never change. (Frozen columns of approvals are protected by a trigger, even from the owner.)
+# Tables whose rows may change but not be deleted: no part of a run may vanish without a trace, and only the owner
+# deletes runs. The columns named here never change. (Frozen columns of approvals are protected by a trigger, even from
+# the owner.)
 FROZEN = {
     "ledger_head": {"run_id"},
     "ledger_rowcode": {"table_name", "key"},
@@ -116,12 +117,12 @@ READ_ONLY = frozenset(
 
 
 def append_only() -> frozenset[str]:
-    """Return all append-only tables. Apps outside the core name theirs in `append_only_tables` of their AppConfig."""
+    """Return all append-only tables. Apps outside the core list theirs in `append_only_tables` of their AppConfig."""
     return APPEND_ONLY.union(*(getattr(app, "append_only_tables", ()) for app in apps.get_app_configs()))
 
 
 def frozen() -> dict[str, set[str]]:
-    """Return the columns that never change, by table. Apps name theirs in `frozen_columns` of their AppConfig."""
+    """Return the columns that never change, by table. Apps list theirs in `frozen_columns` of their AppConfig."""
     found = dict(FROZEN)
     for app in apps.get_app_configs():
         found.update(getattr(app, "frozen_columns", {}))
@@ -129,12 +130,12 @@ def frozen() -> dict[str, set[str]]:
 
 
 def read_only() -> frozenset[str]:
-    """Return all tables that only the owner writes. Apps name theirs in `read_only_tables` of their AppConfig."""
+    """Return all tables that only the owner writes. Apps list theirs in `read_only_tables` of their AppConfig."""
     return READ_ONLY.union(*(getattr(app, "read_only_tables", ()) for app in apps.get_app_configs()))
 
 
 def grant_after_migrate(sender: AppConfig, using: str, **_: Any) -> None:
-    """Grant the rights. A post_migrate receiver of one app only, so it runs once per `migrate`."""
+    """Grant the rights. This post_migrate receiver is connected for one app only, so it runs once per `migrate`."""
     role = settings.DURABLEAGENTS_RUNTIME_ROLE
     connection = connections[using]
     if role is None or connection.vendor != "postgresql":

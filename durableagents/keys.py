@@ -3,7 +3,8 @@
 Recorded digests and encrypted secrets depend on it, so a process with another key must not start.
 """
 
-# The database has a proof of the key from a random salt, made at first use; it reveals nothing of the 256 random bits.
+# The database has a proof of the key from a random salt, made at first use; the proof reveals nothing about the 256
+# random bits.
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ _STORED = "SELECT salt, proof FROM durableagents_masterkey"
 _STORE = """
 INSERT INTO durableagents_masterkey (id, salt, proof, stored_at) VALUES (1, %s, %s, clock_timestamp())
 ON CONFLICT (id) DO NOTHING"""
-# Recorded digests of arguments. They prove the key even in databases older than the stored proof.
+# Recorded digests of arguments. Recorded digests prove the key even in databases older than the stored proof.
 _WITNESSES = """
 SELECT e.clear, e.sealed FROM (SELECT id FROM runs_run ORDER BY created_at DESC LIMIT 200) AS r
 CROSS JOIN LATERAL (
@@ -47,9 +48,7 @@ def refusal() -> str | None:
     except OSError as error:
         return f"cannot read the master key {path}: {error.strerror}"
     if len(key) < _SHORTEST:
-        return (
-            f"{path} contains no master key (it is shorter than {_SHORTEST} bytes): restore the file from your backup"
-        )
+        return f"{path} contains no master key (it has less than {_SHORTEST} bytes): restore the file from your backup"
     try:
         return None if _fits(key) else _refused(path)
     finally:
@@ -59,14 +58,14 @@ def refusal() -> str | None:
 def _refused(path: Path) -> str:
     return (
         f"the master key in {path} is not the one that this database was used with: restore the file from your backup,"
-        " or copy it from the host that has it (docs/how-to/back-up-and-restore.md)"
+        " or copy it from a host that has it (docs/how-to/back-up-and-restore.md)"
     )
 
 
 def _fits(key: bytes) -> bool:
     """Return whether the key matches the stored proof.
 
-    The first process stores the proof, unless recorded calls contradict the key.
+    If there is no proof yet, it is stored, unless recorded calls contradict the key.
     """
     with connection.cursor() as cursor:
         cursor.execute(_IS_MIGRATED)
@@ -87,7 +86,7 @@ def _fits(key: bytes) -> bool:
 
 
 def _agrees(hasher: Hasher, rows: list[tuple[bytes, bytes]]) -> bool:
-    """Return whether recorded calls have their digests under this key; True if there are none."""
+    """Return whether the digests of recorded calls match this key; True if there are none."""
     fits = []
     for clear, packed in rows:
         metadata = json.loads(bytes(clear))

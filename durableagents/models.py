@@ -7,9 +7,9 @@ from django.db import models
 
 
 class ApiKey(models.Model):
-    """A bearer token of one user. Only its digest is stored; `prefix` lets people recognise it."""
+    """A bearer token of one user. Only the token's digest is stored; `prefix` lets people recognise it."""
 
-    # The token itself, which only the object of a key just issued has.
+    # The token itself; only set on the object of a key that was just issued.
     shown_once: str = ""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_keys")
@@ -24,11 +24,11 @@ class ApiKey(models.Model):
     budget = models.JSONField(
         null=True,
         blank=True,
-        help_text='The most that it may give to a run: {"usd": "5.00", "steps": 200}. Empty: as much as it likes.',
+        help_text='The highest budget that it may grant to a run: {"usd": "5.00", "steps": 200}. Empty: no limit.',
     )
 
     class Meta:
-        # This permission lets an account or role issue own keys.
+        # This permission lets accounts issue API keys to themselves.
         permissions = [("issue_own_key", "Can issue API keys to themselves")]
 
     def __str__(self) -> str:
@@ -36,20 +36,20 @@ class ApiKey(models.Model):
 
 
 class OwnTag(models.Model):
-    """An own tag, by which an account sees the runs that carry it.
+    """An own tag: its account may see the runs with this tag.
 
-    A row is given once, taken once, and never deleted.
+    A tag is given once, removed once, and its row never deleted.
     """
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="own_tags")
-    tag = models.CharField(max_length=200, help_text="As runs carry it: late, or tenant:acme.")
+    tag = models.CharField(max_length=200, help_text="In the form used on runs: late, or tenant:acme.")
     given_at = models.DateTimeField()
-    given_for = models.TextField("reason", max_length=2000, help_text="Why the account may see runs of this tag.")
+    given_for = models.TextField("reason", max_length=2000, help_text="Why the account may see runs with this tag.")
     taken_at = models.DateTimeField(null=True, blank=True)
     taken_for = models.TextField("reason to take it", max_length=2000, blank=True, default="", db_default="")
 
     class Meta:
-        # This permission lets an account or role read all payloads. Payloads of an account's own runs need no
+        # This permission lets accounts read all payloads. Payloads of an account's own runs need no
         # permission (ledger/web/seeing).
         permissions = [("read_payloads", "Can read the payloads of runs")]
         constraints = [
@@ -85,7 +85,7 @@ class MasterKey(models.Model):
 
 
 class Attempts(models.Model):
-    """The used part of an allowance: it is full again at `until`. See throttle.py. The table is unlogged."""
+    """The used part of an allowance, which is full again at `until`. See throttle.py. The table is unlogged."""
 
     key = models.BinaryField(max_length=32, primary_key=True)
     until = models.DateTimeField()
@@ -97,7 +97,7 @@ class Attempts(models.Model):
 class EndedSession(models.Model):
     """An ended session.
 
-    A trigger writes the row, which is kept for a day, longer than the session could have lasted.
+    A trigger writes the row. It is kept for a day, which is longer than a session can last.
     """
 
     session_key = models.TextField(primary_key=True)

@@ -1,4 +1,4 @@
-"""Sections of the console, in order. Apps outside the core add theirs (durableagents/apps.py)."""
+"""Sections of the console, in order. Apps outside the core add their own (durableagents/apps.py)."""
 
 from __future__ import annotations
 

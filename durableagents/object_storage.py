@@ -14,7 +14,7 @@ from django.core.files.storage import Storage, storages
 
 from runs.engine import extras
 
-# S3's error codes for a conditional write whose object exists or is just being written.
+# S3's error codes for a conditional write when the object exists or is being written.
 _EXISTS = frozenset({"PreconditionFailed", "ConditionalRequestConflict"})
 _MISSING = frozenset({"NoSuchKey", "404"})
 _S3 = "storages.backends.s3"
@@ -34,9 +34,9 @@ def check_packages(alias: str) -> None:
 
 
 def create(storage: Storage, name: str, content: bytes) -> None:
-    """Create an object. Raises FileExistsError, and what the storage raises.
+    """Create an object. Raises FileExistsError, and the storage's own errors.
 
-    S3 itself refuses to overwrite an object; other storages are asked first whether it exists.
+    S3 itself refuses to overwrite an object; for other storages, its existence is checked first.
     """
     if (client := _client_of(storage)) is not None:
         wanted = {**storage.get_object_parameters(name), "IfNoneMatch": "*"}  # type: ignore[attr-defined]
@@ -58,7 +58,7 @@ def create(storage: Storage, name: str, content: bytes) -> None:
 def read(storage: Storage, name: str, most: int = -1) -> bytes:
     """Return an object's content, or its first `most` bytes; from S3 in one request.
 
-    Raises FileNotFoundError, and what the storage raises.
+    Raises FileNotFoundError, and the storage's own errors.
     """
     if (client := _client_of(storage)) is None:
         with storage.open(name) as file:
@@ -75,7 +75,7 @@ def read(storage: Storage, name: str, most: int = -1) -> bytes:
 
 def _client_of(storage: Storage) -> Any:
     """Return the client of a storage in S3; None for other storages."""
-    # The module is loaded if the storage is in S3. Importing it takes long, so it isn't imported here.
+    # The module is already loaded if the storage is in S3. Importing it takes long, so it isn't imported here.
     module = sys.modules.get(_S3)
     return storage.connection.meta.client if module and isinstance(storage, module.S3Storage) else None
 

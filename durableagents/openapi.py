@@ -30,7 +30,7 @@ _NAMES = {
     "runs.models.run.State": "RunState",
 }
 
-# Operation ids of acts whose address names only the object, not the action.
+# Operation ids of acts whose path names only the object, not the action.
 _OPERATIONS = {
     "api_schema_retrieve": "schema_retrieve",
     "agents_migrations": "agents_migrate",
@@ -49,7 +49,7 @@ _OPERATIONS = {
     "runs_priority": "runs_priority_set",
 }
 
-# Descriptions of parameters in addresses, by name, or by the preceding part of the address and the name.
+# Descriptions of path parameters, by name, or by the preceding path segment and the name.
 _IN_PATH = {
     "absence_id": "Id of the absence.",
     "agents/name": "Name of the agent.",
@@ -108,7 +108,7 @@ class SessionScheme(Session):
 
 
 class DuplicateName(Exception):
-    """Two models or enums have the same component name."""
+    """Two models or enums would have the same component name."""
 
     def __init__(self, name: str, *classes: str) -> None:
         super().__init__(f"{' and '.join(classes)} are both the component {name!r}: name one of them in openapi.py.")
@@ -142,7 +142,7 @@ class JsonSchema(GenerateJsonSchema):
 
 
 class ModelExtension(PydanticExtension):
-    """Describes pydantic models as components. drf-spectacular itself would name them by the class alone."""
+    """Describes pydantic models as components. drf-spectacular itself would name them by the class name alone."""
 
     target_class = "pydantic.BaseModel"
     match_subclasses = True
@@ -162,7 +162,7 @@ class ModelExtension(PydanticExtension):
                     name=name, type=ResolvedComponent.SCHEMA, object=name, schema=schema | {"title": name}
                 )
             )
-        # Client generators name classes by the title, so it must be unique too.
+        # Client generators name classes by the title, so the title must be unique too.
         return json_schema | {"title": _names.name_of(f"{self.target.__module__}.{self.target.__qualname__}")}
 
 
@@ -170,7 +170,7 @@ class Operations(AutoSchema):
     """Describes operations. Each action has its own summary, and those that return a page are lists."""
 
     def get_summary(self) -> str | None:
-        """Return the summary for the view's action. Methods with a single action override it by `described`."""
+        """Return the summary for the view's action. Methods with a single action override this with `described`."""
         view: Any = self.view
         summaries: dict[str, str] = getattr(view, self.method.lower()).summaries
         return summaries[view.action]
@@ -207,7 +207,7 @@ class Operations(AutoSchema):
     def _is_list_view(self, serializer: Any = None) -> bool:
         """Return whether the operation is a list.
 
-        If the view has a `serializer`, that describes the answer, which is no array.
+        If the view has a `serializer`, that describes the response, which is then not an array.
         """
         if serializer is not None:
             return False
@@ -228,5 +228,5 @@ class Schema(ApiView):
 
 @cache
 def description() -> dict[str, Any]:
-    """Return the document. It can't change while the process runs, so it is cached."""
+    """Return the document. The description can't change while the process runs, so it is cached."""
     return SchemaGenerator().get_schema(request=None, public=True)

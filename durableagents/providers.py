@@ -13,19 +13,24 @@ class OidcProvider(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    id: str = Field(pattern=r"^[a-z][a-z0-9-]{0,29}$", description="Its name in addresses and records.")
-    name: str = Field(min_length=1, max_length=40, description="As the sign-in page calls it.")
-    issuer: str = Field(max_length=200, description="As its tokens name it, to the letter.")
+    id: str = Field(pattern=r"^[a-z][a-z0-9-]{0,29}$", description="Name of the provider in URLs and records.")
+    name: str = Field(min_length=1, max_length=40, description="Name of the provider on the sign-in page.")
+    issuer: str = Field(max_length=200, description="The issuer exactly as in its tokens.")
     client_id: str = Field(min_length=1, max_length=191)
     client_secret_file: Path
     scopes: tuple[str, ...] = ("openid", "email", "profile")
     email_domains: tuple[str, ...] = Field(
-        default=(), description="Of these, an address that it says is verified finds the account that has it."
+        default=(),
+        description="Mail domains in which a verified address from the provider is matched to an account.",
     )
-    creates_in: str = Field(default="", description="The group, no role, that accounts of newcomers are made in.")
+    creates_in: str = Field(default="", description="The group for newly created accounts; not a role.")
     groups_claim: str = "groups"
-    roles: dict[str, str] = Field(default_factory=dict, description="A group of the claim → the role that it gives.")
-    has_second_factor: bool = Field(default=False, description="Its sign-in counts as one with a second factor.")
+    roles: dict[str, str] = Field(
+        default_factory=dict, description="Maps a group in the claim to the role that it gives."
+    )
+    has_second_factor: bool = Field(
+        default=False, description="Whether its sign-in counts as one with a second factor."
+    )
 
     @field_validator("issuer")
     @classmethod

@@ -14,7 +14,7 @@ _ALLOWED = re.compile(r"[A-Za-z0-9._~:/?#\[\]@!$&()*+;=%-]{1,1000}")
 
 @dataclass(frozen=True, slots=True)
 class SealWitness:
-    """A witness: a file, a storage in STORAGES, or an address with the file of its token.
+    """A witness: a file, a storage in STORAGES, or a URL with the file that contains its token.
 
     `name` is the address without the token.
     """

@@ -27,7 +27,7 @@ ENVIRONMENT_PREFIX = "AGENT_SECRET_"
 
 
 class SourceProblem(Exception):
-    """A source can't be read. The text gives the reason without revealing the content."""
+    """A source can't be read. The text explains the reason without revealing the content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class SecretSource:
     command: str = field(default="", repr=False)
 
     def read(self, name: str) -> bytes | None:
-        """Return a secret's bytes, or None if this source doesn't have it. Raises SourceProblem."""
+        """Return a secret's bytes, or None if this source doesn't contain it. Raises SourceProblem."""
         if self.kind == "env":
             text = os.environ.get(variable_of(name))
             return None if text is None else os.fsencode(text)
@@ -112,7 +112,7 @@ def post(url: str, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
             answer = connection.getresponse()
             outcome.append((answer.status, answer.read(MAX_BYTES + 1)))
         except TimeoutError:
-            pass  # The caller reports a missing outcome as a timeout.
+            pass  # The caller treats a missing outcome as a timeout.
         except (OSError, http.client.HTTPException, ValueError) as error:
             outcome.append(f"can't be reached: {type(error).__name__}: {error}"[:300])
         finally:
@@ -168,7 +168,7 @@ def run_command(command: str, *more: str, is_quoted: bool = False) -> bytes:
 def _read(process: Popen[bytes], deadline: float) -> tuple[bytes, bytes]:
     """Return output and error output once both are closed.
 
-    Raises TimeoutError, or SourceProblem if there is too much.
+    Raises TimeoutError, or SourceProblem if there is too much output.
     """
     found = {pipe.fileno(): bytearray() for pipe in (process.stdout, process.stderr) if pipe is not None}
     with selectors.DefaultSelector() as selector:

@@ -11,8 +11,8 @@ from django.conf import global_settings
 from durableagents import databases, env
 from durableagents.demo import registration as demo
 
-# What Django loads is never freed. Disabling garbage collection meanwhile saves a quarter of the start-up time.
-# durableagents/apps.py, loaded last, enables it again.
+# The modules that Django loads are never freed. Disabling garbage collection while loading them saves a quarter of the
+# start-up time. durableagents/apps.py, loaded last, enables it again.
 gc.disable()
 
 DURABLEAGENTS = env.load()
@@ -24,9 +24,9 @@ SECRET_KEY = DURABLEAGENTS.secret_key or env.kept_secret(DURABLEAGENTS.data / "s
 DURABLEAGENTS_MASTER_KEY_FILE = DURABLEAGENTS.data / "master.key"
 env.kept_secret(DURABLEAGENTS_MASTER_KEY_FILE, size=32)
 
-# --- agents, queues, people: what the demo registers, and what the installation has of its own ---
-# The demo's agents are not part of a production installation. Its queues are, unless others are configured. With
-# DURABLEAGENTS_DEMO=0 there are neither.
+# --- agents, queues, people: the demo's, and the installation's own ---
+# The demo's agents are not part of a production installation. The demo's queues are, unless others are configured. With
+# DURABLEAGENTS_DEMO=0 there are neither agents nor queues of the demo.
 _HAS_QUEUES = DURABLEAGENTS.demo is not False and not (_PRODUCTION and DURABLEAGENTS.queues)
 DURABLEAGENTS_AGENTS = [*(demo.AGENTS if DURABLEAGENTS.has_demo else ()), *DURABLEAGENTS.agents]
 DURABLEAGENTS_QUEUES = {**(demo.QUEUES if _HAS_QUEUES else {}), **DURABLEAGENTS.queues}
@@ -125,7 +125,7 @@ TEMPLATES = [
 
 # --- database --------------------------------------------------------------------------------
 DATABASES = databases.django_databases(DURABLEAGENTS)
-# The role that grants.py grants to after each migration. None: a single role does everything (with a warning).
+# The role to which grants.py grants rights after each migration. None: a single role does everything (with a warning).
 DURABLEAGENTS_RUNTIME_ROLE = databases.runtime_role(DURABLEAGENTS)
 
 # --- the web ---------------------------------------------------------------------------------
@@ -144,9 +144,9 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
     {"NAME": "durableagents.identity.password_check.NotRepeated"},
 ]
-# The link is mailed or handed over by an administrator, which takes time. It can be used once.
+# The link is mailed or handed over by an administrator, which takes time. The link can be used once.
 PASSWORD_RESET_TIMEOUT = 4 * 3600
-# New hashes use the first. Hashes by others are renewed when their owner signs in.
+# New hashes use the first hasher. Hashes of other hashers are renewed when their owner signs in.
 PASSWORD_HASHERS = [
     "durableagents.identity.accounts.Argon2",
     "django.contrib.auth.hashers.PBKDF2PasswordHasher",
@@ -155,7 +155,7 @@ PASSWORD_HASHERS = [
 # --- second factor and single sign-on ----------------------------------------------------------
 MFA_ADAPTER = "durableagents.contrib.accounts.sealing.Adapter"
 MFA_TOTP_ISSUER = "Durable Agents"
-MFA_TOTP_TOLERANCE = 1  # clocks may differ by one step of thirty seconds
+MFA_TOTP_TOLERANCE = 1  # clocks may differ by one 30-second step
 SOCIALACCOUNT_ADAPTER = "durableagents.contrib.accounts.oidc.Wire"
 SOCIALACCOUNT_STORE_TOKENS = False
 
@@ -190,8 +190,8 @@ SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 
-# The demo uses plain http on loopback; production is behind TLS. Cookies ignore ports, so the name includes the port:
-# two installations on one host keep their sessions apart.
+# The demo uses plain http on loopback; production is behind TLS. Cookies ignore ports, so the name includes the port,
+# which keeps the sessions of two installations on one host apart.
 SESSION_COOKIE_NAME = f"durableagents_session_{DURABLEAGENTS.port}"
 CSRF_COOKIE_NAME = f"durableagents_csrf_{DURABLEAGENTS.port}"
 SESSION_ENGINE = "durableagents.identity.people"
@@ -202,7 +202,7 @@ CSRF_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_SECURE = _PRODUCTION
 CSRF_COOKIE_SECURE = _PRODUCTION
 SECURE_SSL_REDIRECT = _PRODUCTION
-# Probes and local tools' callbacks come without TLS. They can't follow a redirect with their body.
+# Probes and callbacks from local tools come without TLS. They can't follow a redirect and send their body again.
 SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$", r"^api/v1/callbacks/"]
 SECURE_HSTS_SECONDS = 31_536_000 if _PRODUCTION else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = _PRODUCTION
@@ -250,10 +250,10 @@ EMAIL_USE_TLS = DURABLEAGENTS.mail.get("EMAIL_USE_TLS", False)
 EMAIL_USE_SSL = DURABLEAGENTS.mail.get("EMAIL_USE_SSL", False)
 
 # --- the queue -------------------------------------------------------------------------------
-# Each cluster has one worker process with many runs in it; the supervisor runs several clusters. The settings that look
-# extreme each switch off a way in which django-q2 ends or repeats our work: its recycling ends a worker with all its
+# Each cluster has one worker process with many runs in it; the supervisor runs several clusters. Each setting that
+# looks extreme disables a way in which django-q2 ends or repeats our work: its recycling ends a worker with all its
 # runs, its timeout kills one, its retry runs a task twice, its prefetch hands tasks to a process that may be dead.
-# Leases decide which worker has a run, not the queue. The missing timeout is intended; django-q2 warns about it on
+# Leases decide which worker has a run, not the queue. The missing timeout is intentional; django-q2 warns about it on
 # every import.
 warnings.filterwarnings("ignore", message="Retry and timeout are misconfigured")
 Q_CLUSTER = {
@@ -311,10 +311,12 @@ LOGGING = {
         },
         # Invalid HTTP is answered. A log line for each would let anybody fill the disk.
         "durableagents.server.bounded_protocols": {"level": "ERROR"},
-        "opentelemetry": {"level": "CRITICAL"},  # durableagents/contrib/tracing itself logs when the collector is away
+        "opentelemetry": {
+            "level": "CRITICAL"
+        },  # durableagents/contrib/tracing itself logs when the collector is unreachable
         "httpx": {"level": "WARNING"},
         "httpx2": {"level": "WARNING"},
-        "fido2": {"level": "WARNING"},  # it would log each new passkey
+        "fido2": {"level": "WARNING"},  # this logger would log each new passkey
         "asyncio": {"level": "WARNING"},
     },
 }

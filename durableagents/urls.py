@@ -1,4 +1,4 @@
-"""All URLs. The API's last route answers unknown addresses with a problem document."""
+"""All URLs. The API's last route answers unknown URLs with a problem document."""
 
 from __future__ import annotations
 

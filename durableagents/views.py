@@ -27,7 +27,7 @@ from runs import features
 from runs.engine.agents import registry
 from runs.queries import run_list
 
-MAX_SHOWN = 8  # of each kind of work that needs a person; the kinds' own pages show all of it
+MAX_SHOWN = 8  # limit per kind of work that needs a person; the page of each kind shows all of it
 LAST = 10
 
 
@@ -38,7 +38,7 @@ class Overview(SharedPage):
     section = "overview"
 
     def refuse(self, request: HttpRequest) -> HttpResponse:
-        """Redirect administrators without a role to a page that an app offers them, instead of refusing."""
+        """Redirect administrators without a role to a page that an app offers them, instead of refusing them."""
         pages = navigation.pages_on("overview", frozenset(), is_admin=bool(request.user.is_superuser))
         return redirect(pages[0].view) if pages else super().refuse(request)
 
@@ -113,14 +113,14 @@ class DemoSignIn(View):
             return redirect("login")
         user = User.objects.get(username=name)
         where = sign_in.proceed(request, user, next_=next_of(request))
-        request.session.pop(PROVED_BY, None)  # the button proves nothing about the person
+        request.session.pop(PROVED_BY, None)  # clicking the button proves nothing about the person
         return redirect(where)
 
 
 class ServiceWorker(View):
     """Serve the service worker's script, which is public and always revalidated.
 
-    It is at the root, because a service worker's scope is the part of the site below its address.
+    The script is at the root, because a service worker's scope is the part of the site below its URL.
     """
 
     http_method_names = ["get", "head"]
@@ -131,7 +131,7 @@ class ServiceWorker(View):
 
 
 class SignOut(View):
-    """End the session. Open sockets notice it within seconds."""
+    """End the session. Open sockets notice the sign-out within seconds."""
 
     http_method_names = ["post"]
 

@@ -1,4 +1,7 @@
-"""Tell the database who changes accounts. The actor is signed for one transaction, as any SQL can set the variable."""
+"""Tell the database who is changing accounts.
+
+The actor is signed for one transaction, because any SQL can set the variable.
+"""
 
 # The code covers `tx`: the transaction's number and the server's start time. The triggers store it with the record, and
 # verification checks it.
@@ -17,7 +20,7 @@ from ledger.codes import row_code
 from ledger.keys import code_key
 
 TABLE = "actor"
-# The actor that the trigger names for changes that the application makes on its own.
+# The actor that the trigger records for changes that the application makes on its own.
 DATABASE = "database"
 _SAY = "SELECT set_config('durableagents.actor', %s, true)"
 # The transaction and the server's start, as the trigger computes them: a signature is valid in no other transaction.

@@ -9,7 +9,7 @@ from uuid import UUID
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A worker's right to write one run: both parts must match the run's head on every write."""
+    """A worker's right to write one run: both values must match the run's head on every write."""
 
     epoch: int
     token: UUID
@@ -17,13 +17,14 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """A person, key, part of the system or outside party that acts without a lease.
+    """A person, key, system component or outside party that acts without a lease.
 
-    `role` is the role under which the act was allowed. `auth` is how the actor was authenticated: `session` (optionally
-    with `+sso`, `+totp`, `+recovery_code`, `+passkey`), `api_key`, `token`, `system` or `shell`. `address` is where the
-    request came from. `person` is the account's primary key, since names change and one account acts by session and by
-    key. `batch` is the bulk act that this one belongs to. `proved_at` is when the session's user last authenticated, by
-    the database's clock, and `proved_by` how (`password`, `totp`, `recovery_code`, `passkey`, `sso`); empty for keys.
+    `role` is the role that allowed the act. `auth` is how the actor was authenticated: `session` (optionally
+    with `+sso`, `+totp`, `+recovery_code`, `+passkey`), `api_key`, `token`, `system` or `shell`. `address` is the
+    address that the request came from. `person` is the account's primary key, since names can change, and one account
+    may act by session and by key. `batch` is the bulk act that this one belongs to. `proved_at` is when the session's
+    user last authenticated (on the database's clock), and `proved_by` how (`password`, `totp`, `recovery_code`,
+    `passkey`, `sso`); empty for keys.
     """
 
     kind: str

@@ -1,6 +1,6 @@
 """Append to the journal from services.
 
-It takes one call of the append function, in the transaction that changes the state. Workers use the step functions in
+This takes one call of the append function, in the transaction that changes the state. Workers use the step functions in
 `runs/sql/`, which call the same function; the head's row lock orders all writes.
 """
 
@@ -34,14 +34,14 @@ from ledger.redacted import masked_key
 _hearing: ContextVar[list[dict[str, Any]] | None] = ContextVar("hearing", default=None)
 MAX_JUSTIFICATION = 4000
 MIN_JUSTIFICATION = 2
-# The Hangul fillers: letters by their Unicode category, but invisible.
+# The Hangul fillers: letters according to their Unicode category, but invisible.
 _BLANK_LETTERS = frozenset("\u115f\u1160\u3164\uffa0")
 
 
 _LINE = "ROW(%s, %s, %s, %s, %b, %b, %b)"
 _FACT = "ROW(%s, %s, %s, %s, %s, %s, %s, %s, %s)"
-# Above this, pass rows as columns: each row count makes a new statement, and a statement takes at most 65,535
-# parameters.
+# Above this number, rows are passed as columns: each number of rows makes a new statement, and a statement takes at
+# most 65,535 parameters.
 _MAX_ROWS = 8
 _MANY_LINES = """(
     SELECT array_agg(ROW(kind, slot, attempt, fact, clear, sealed, body)::ledger_line ORDER BY n)
@@ -53,7 +53,7 @@ _MANY_LINES = """(
 def lines(events: Sequence[Event], run_id: UUID, after: int) -> tuple[str, list[Any]]:
     """Return events as an SQL expression of type `ledger_line[]`, and its parameters.
 
-    `after` is the seq of the last event the writer knows of; each event's code covers the place that follows. Rows of
+    `after` is the seq of the last event known to the writer; each event's code covers the place that follows. Rows of
     scalars cost a third of what parallel arrays cost, in Python and in the database.
     """
     key = code_key()
@@ -64,7 +64,7 @@ def lines(events: Sequence[Event], run_id: UUID, after: int) -> tuple[str, list[
 
 
 def kept_bytes(values: Sequence[Any]) -> int:
-    """Return the number of bytes the journal stores for these `lines` parameters, as the head counts them."""
+    """Return the number of stored bytes for these `lines` parameters, in the same way as the head."""
     assert len(values) % 7 == 0 and len(values) <= 7 * _MAX_ROWS, "rows of seven"
     return sum(len(value or b"") for i, value in enumerate(values) if i % 7 in (4, 5))
 
@@ -95,7 +95,7 @@ def _fact(entry: Entry) -> tuple[Any, ...]:
         entry.fact,
         entry.tool,
         entry.replay_class,
-        masked_key(entry.key),  # the whole key is in the intent's payload, which is encrypted
+        masked_key(entry.key),  # the intent's payload, which is encrypted, contains the whole key
         entry.input_hash,
         entry.external_id,
         entry.digest,
@@ -107,7 +107,7 @@ def append(run_id: UUID, *events: Event, by: Actor, entries: Sequence[Entry] = (
     facts_sql, facts_values = facts(entries)
     with connection.cursor() as cursor:
         cursor.execute("SELECT seq FROM ledger_head WHERE run_id = %s FOR UPDATE", [run_id])
-        (last,) = cursor.fetchone() or (0,)  # if the run is missing, the function raises
+        (last,) = cursor.fetchone() or (0,)  # the database function raises an error if the run is missing
         events_sql, events_values = lines(events, run_id, last)
         cursor.execute(
             f"SELECT ledger_append_as(%s, %s, {events_sql}, {facts_sql})",
@@ -130,7 +130,10 @@ def is_recorded(run_id: UUID) -> bool:
 
 
 def mark_of(value: object) -> str:
-    """Return a short digest of the values behind a form. The client sends it back, so that changes are detected."""
+    """Return a short digest of the values behind a form.
+
+    The client sends the digest back, so that changes are detected.
+    """
     return sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:20]
 
 
@@ -174,7 +177,7 @@ def _is_read(character: str) -> bool:
 def override(
     head: Head, action: str, *, by: Actor, justification: str, before: dict[str, Any], after: dict[str, Any]
 ) -> OverrideRecord:
-    """Record a person's override of the run, with the exact state it was made on."""
+    """Record a person's override of the run, with the exact state that it acted on."""
     record = OverrideRecord(
         run_id=head.run_id,
         action=action,

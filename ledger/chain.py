@@ -4,9 +4,9 @@
 #  hash = sha256( prev ‖ seq ‖ epoch ‖ time ‖ body )               computed by the database, under the row lock
 #
 # Integers are 8 bytes big-endian, time is microseconds since 1970-01-01 UTC, an absent payload hashes as 32 zero bytes,
-# and the first event's `prev` is the hash of the run id's 16 bytes. Verification needs no key and no plaintext: the
-# clear bytes and the digest of the packed ones are enough. The codes (`codes.py`) show who wrote an event. `manage.py
-# ledger verify` checks both, and all related rows (`ledger/verification/`).
+# and the `prev` of the first event is the hash of the run id's 16 bytes. Verification needs no key and no plaintext:
+# the clear bytes and the digest of the packed ones are enough. The codes (`codes.py`) show who wrote an event.
+# `manage.py ledger verify` checks both, and all related rows (`ledger/verification/`).
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Link:
 
     @classmethod
     def of(cls, row: Any) -> Link:
-        """Build a link from a stored row; drivers may return its bytes as memoryviews."""
+        """Build a link from a stored row; drivers may return bytes as memoryviews."""
         sealed = None if row.sealed is None else bytes(row.sealed)
         return cls(row.seq, row.epoch, row.at, bytes(row.clear), sealed, bytes(row.prev_hash), bytes(row.hash))
 
@@ -55,7 +55,7 @@ def body_hash(clear: bytes, packed: bytes | None) -> bytes:
 
 
 def microseconds(at: datetime) -> int:
-    """Return microseconds since 1970, without going through a float."""
+    """Return microseconds since 1970, without using a float."""
     return (at - _EPOCH) // timedelta(microseconds=1)
 
 

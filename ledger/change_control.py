@@ -1,4 +1,4 @@
-"""Port for two-person rules: which rule changes need a second person. None does unless an app says so."""
+"""Port for two-person rules: which rule changes need a second person. No change does unless an app says so."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 NUMBER = "its number"
-SUPERUSER = "superuser"  # a value of `needs`, in addition to roles and permissions
+SUPERUSER = "superuser"  # a possible value of `needs`, in addition to roles and permissions
 OUTCOMES = "outcomes"
 # Families of rules whose changes can require two people, with the text shown on pages.
 FAMILIES: dict[str, str] = {
@@ -32,7 +32,7 @@ FAMILIES: dict[str, str] = {
     "prices": "prices of models",
     OUTCOMES: "outcomes of uncertain calls",
 }
-# Families whose acts are not rule changes and are not proposed: the role that each of the two people must hold.
+# Families whose acts are not rule changes and are not proposed: each with the role that the two people must hold.
 OTHER_NEEDS: Mapping[str, str] = {OUTCOMES: OPERATOR}
 
 
@@ -45,10 +45,10 @@ def declare_family(name: str, text: str) -> None:
 class Guarded:
     """A service that changes rules of a family.
 
-    `needs` is what an account must hold to act: a role, a permission, or SUPERUSER. `moving` names the parts of its
-    records that differ each time: names in `after`, optionally prefixed with one act (`absence.deputy`), and NUMBER if
-    its subject ends in a generated number. `trial` is the URL name of a preview of the change, which takes the body as
-    a form.
+    `needs` is what an account must have to act: a role, a permission, or SUPERUSER. `moving` names the parts of its
+    records that differ on each run: names in `after`, optionally prefixed with one act (`absence.deputy`), and NUMBER
+    if its subject ends in a generated number. `trial` is the URL name of a preview of the change, which accepts the
+    body as a form.
     """
 
     name: str
@@ -72,7 +72,7 @@ class ProposedChange(Protocol):
 
     @property
     def can_be_applied(self) -> bool:
-        """Return whether a second person could apply it now."""
+        """Return whether a second person could apply the change now."""
 
     def may_second(self, user: Any) -> bool:
         """Return whether the user's account may be the second person."""
@@ -87,7 +87,7 @@ class ChangeControl:
     """The functions by which an app implements two-person rules; by default no change needs a second person.
 
     `hold` fixes the answer of `is_guarded` until the transaction ends. `propose` stores a call and returns the id of
-    the proposed change; it raises what the act raises, and Forbidden. `find` returns a proposed change, including
+    the proposed change; it raises the errors of the act, and Forbidden. `find` returns a proposed change, including
     closed ones.
     """
 
@@ -115,7 +115,7 @@ def is_guarded(family: str) -> bool:
 
 
 def hold() -> None:
-    """Fix the answer of `is_guarded` until the transaction ends, so that the clock orders the records."""
+    """Fix the answer of `is_guarded` until the transaction ends, so that the records' times reflect their order."""
     _control.hold()
 
 
@@ -133,7 +133,7 @@ def agreed_to(person: int | None, since: datetime) -> list[tuple[str, str]]:
 
 @contextmanager
 def agreed() -> Iterator[None]:
-    """Run services directly inside the block: everybody who has to agree has agreed."""
+    """Run services directly inside the block: everybody who must agree has agreed."""
     token = _is_agreed.set(True)
     try:
         yield
@@ -146,8 +146,8 @@ def two_person(
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Mark a service `(…, *, by)` that changes rules of a family.
 
-    Where two people are required, a person's call stores a proposal and raises Proposed, in addition to what the
-    service itself raises.
+    Where two people are required, a person's call stores a proposal and raises Proposed, in addition to the service's
+    own errors.
     """
 
     def marked(act: Callable[P, R]) -> Callable[P, R]:

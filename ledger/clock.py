@@ -1,4 +1,4 @@
-"""The only clock that leases, deadlines and records use: the database's."""
+"""The clock of leases, deadlines and records: only the database's is used."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from django.db import connection
 from psycopg import DataError
 from psycopg.types.datetime import TimeLoader, TimestamptzLoader
 
-# The same in microseconds, as a number for notifications and pages.
+# The same time in microseconds, as a number for notifications and pages.
 MOMENT = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
 
 def moment_of(text: str) -> int:
-    """Parse a client's moment; 0 if invalid."""
+    """Parse a time sent by a client; 0 if invalid."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 18 else 0
 
 
@@ -49,9 +49,9 @@ def lapse(seconds: float | timedelta | None) -> str:
 
 
 class ReadableTime(TimestamptzLoader):
-    """Clamps times beyond Python's calendar to its ends, because one such row must not make a whole list unreadable."""
+    """Clamps times outside Python's range to its limits, because one such row must not make a whole list unreadable."""
 
-    timezone = UTC  # Django checks this to see whether the loader is equivalent to its own.
+    timezone = UTC  # Django reads this attribute to see whether the loader is equivalent to its own.
 
     def load(self, data: Any) -> datetime:
         return self.read(str(data, "ascii"))
@@ -74,7 +74,7 @@ class ReadableTime(TimestamptzLoader):
 
 
 class ReadableHour(TimeLoader):
-    """Reads times of day outside Python's range: PostgreSQL has a 24:00."""
+    """Loads times of day that are outside Python's range: PostgreSQL has a 24:00."""
 
     def load(self, data: Any) -> time:
         try:
@@ -84,7 +84,7 @@ class ReadableHour(TimeLoader):
 
 
 def read_every_time(*, connection: Any, **_: Any) -> None:
-    """Replace Django's time loaders on a new connection; ours read in UTC too (connection_created receiver)."""
+    """Replace Django's time loaders on a new connection; ours also return UTC (connection_created receiver)."""
     if connection.vendor == "postgresql":
         connection.connection.adapters.register_loader("time", ReadableHour)
         connection.connection.adapters.register_loader("timestamptz", ReadableTime)

@@ -1,6 +1,6 @@
 """The base class of event kinds (see `events.py`) and their stored bytes: clear metadata and a payload.
 
-Pure: no Django, no I/O; apps supply encryption (a `Cipher`) and a place for large payloads (a `Store`).
+Pure: no Django, no I/O; apps supply encryption (a `Cipher`) and storage for large payloads (a `Store`).
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ HEADER = struct.Struct(">cQ16s")
 # Reference stored instead of a payload that is kept in a store: its codec byte, the size of its JSON in bytes, its run,
 # the codec byte of the stored bytes, their SHA-256.
 REFERENCE = struct.Struct(">cQ16sc32s")
-# Random bytes in front of stored content: no two values are identical, so deleting an orphan never deletes another's.
+# Random bytes in front of stored content: so no two values are identical, and deleting an orphan never deletes a value
+# that another event refers to.
 _SALT = 16
 _COMPRESS_FROM = 256
-# One value may have 64 MiB (engine/canonical.py), and a payload may combine several.
+# One value may have up to 64 MiB (engine/canonical.py), and a payload may combine several.
 MAX_PAYLOAD = 80 * 1024 * 1024
-# Pages decode at most this much of a payload and show a part of larger ones.
+# Pages decode at most this much of a payload, and show only a part of larger ones.
 MAX_HEAD = 256 * 1024
 # Stored bytes that suffice to decode a head of that size: a Zstandard block is at most 128 KiB and never grows.
 MAX_STORED_HEAD = MAX_HEAD + 256 * 1024
@@ -69,11 +70,11 @@ _zstd = _Zstd()
 
 
 class ContentUnavailable(Exception):
-    """This process can't access a payload at present. The payload itself may be intact."""
+    """This process can't access a payload at the moment. The payload itself may be intact."""
 
 
 class KeyMissing(ContentUnavailable):
-    """This process can't obtain the key of a payload at present."""
+    """This process can't obtain the key of a payload at the moment."""
 
 
 class StoreUnavailable(ContentUnavailable):
@@ -81,30 +82,30 @@ class StoreUnavailable(ContentUnavailable):
 
 
 class Cipher(Protocol):
-    """Encrypts packed payloads with their run's key. `header` is authenticated, not encrypted."""
+    """Encrypts packed payloads with their run's key. `header` is authenticated but not encrypted."""
 
     def encrypt(self, run_id: UUID, packed: bytes, header: bytes) -> bytes | None:
-        """Return the encrypted bytes; None if the run has no key, so that its payloads are stored in the clear."""
+        """Return the encrypted bytes; None if the run has no key, so that they are stored unencrypted."""
 
     def decrypt(self, run_id: UUID, encrypted: bytes | memoryview, header: bytes | memoryview) -> bytes:
-        """Return the packed bytes. Raises ValueError if they were changed or their key is gone."""
+        """Return the packed bytes. Raises ValueError if the bytes were changed, or if their key no longer exists."""
 
     def decrypt_head(self, run_id: UUID, encrypted: bytes | memoryview) -> bytes:
         """Decrypt the beginning of packed bytes from the beginning of the encrypted ones.
 
-        Nothing is authenticated. Raises ValueError if the key is gone.
+        Nothing is authenticated. Raises ValueError if the key no longer exists.
         """
 
     def expect(self, run_id: UUID) -> None:
         """Announce that content of this run will probably be decrypted soon.
 
-        Then the keys of several runs are read together.
+        This lets the keys of several runs be read together.
         """
 
     def disclose(self, run_id: UUID) -> bytes | None:
-        """Return the run's present key, for someone who may read the run; None if it has none.
+        """Return the run's current key, for someone who may read the run; None if it has none.
 
-        Raises ValueError if the key is gone.
+        Raises ValueError if the key no longer exists.
         """
 
 
@@ -112,7 +113,7 @@ _cipher: Cipher | None = None
 
 
 def use_cipher(cipher: Cipher | None) -> None:
-    """Use `cipher` to encrypt what this process packs and to decrypt what it unpacks."""
+    """Use `cipher` to encrypt payloads that this process packs, and to decrypt those that it unpacks."""
     global _cipher
     _cipher = cipher
 
@@ -141,7 +142,7 @@ def use_store(store: Store | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """Content that still has to be handed to the store."""
+    """Content that must still be written to the store."""
 
     run_id: UUID
     digest: bytes
@@ -152,12 +153,12 @@ _uploads: ContextVar[list[Upload] | None] = ContextVar("uploads", default=None)
 
 
 class collecting:
-    """Collect in `uploads` what `pack` would hand to the store, because an event loop can't wait for it.
+    """Collect in `uploads` the content that `pack` would write to the store, because an event loop can't wait for it.
 
-    The caller must pass each to `upload` before it writes the packed bytes.
+    The caller must pass each one to `upload` before writing the packed bytes.
     """
 
-    # A class, because every write enters it and contextlib's decorator takes ten times as long.
+    # This is a class, because every write enters it and contextlib's decorator takes ten times as long.
     __slots__ = ("_token", "_uploads")
 
     def __init__(self, uploads: list[Upload]) -> None:
@@ -171,7 +172,7 @@ class collecting:
 
 
 def upload(collected: Upload) -> None:
-    """Hand content to the store. Raises StoreUnavailable."""
+    """Write content to the store. Raises StoreUnavailable."""
     assert _store is not None, "it collected this"
     _store.put(collected.run_id, collected.digest, collected.content)
 
@@ -187,15 +188,15 @@ def is_kept(value: object) -> bool:
 
 
 def disclose_key(run_id: UUID) -> bytes | None:
-    """Return the key of a run's payloads; None if they are stored in the clear.
+    """Return the key of a run's payloads; None if they are stored unencrypted.
 
-    Raises ValueError if it is gone, KeyMissing if it can't be read now.
+    Raises ValueError if the key no longer exists, KeyMissing if it can't be read now.
     """
     return None if _cipher is None else _cipher.disclose(run_id)
 
 
 def read_clear(clear: bytes | memoryview) -> dict[str, Any]:
-    """Decode the bytes of `encode_clear`. Raises ValueError if they aren't an object."""
+    """Decode the bytes of `encode_clear`. Raises ValueError if they don't contain an object."""
     metadata = json.loads(bytes(clear).decode())
     if not isinstance(metadata, dict):
         raise ValueError("the clear bytes are not an object")
@@ -206,12 +207,12 @@ def pack(payload: Any, run_id: UUID | None, *, may_store: bool = True) -> bytes 
     """Return payload bytes as stored: a codec byte, then JSON, compressed if smaller, encrypted if the run has a key.
 
     A large payload goes to the store, unless `may_store` is false, and the result is a reference to it. None stays
-    None. Without a run, nothing is encrypted or put into the store. Raises ContentUnavailable, and ValueError for more
-    than MAX_PAYLOAD bytes.
+    None. Without a run, nothing is encrypted or written to the store. Raises ContentUnavailable, and ValueError for
+    more than MAX_PAYLOAD bytes.
     """
     if payload is None:
         return None
-    # A lone surrogate is replaced, not refused: a failure must always be recordable.
+    # A lone surrogate is replaced instead of refused, because it must always be possible to record a failure.
     raw = _PAYLOAD.encode(payload).encode("utf-8", "replace")
     if len(raw) > MAX_PAYLOAD:
         raise ValueError(
@@ -223,7 +224,7 @@ def pack(payload: Any, run_id: UUID | None, *, may_store: bool = True) -> bytes 
         packed = ZSTD + compressed
         del compressed
     packed = packed or RAW + raw
-    del raw  # it may be 80 MiB
+    del raw  # the value may have up to 80 MiB
     if run_id is None:
         return packed
     if _cipher is not None:
@@ -255,7 +256,7 @@ def stored_at(packed: bytes | memoryview) -> tuple[UUID, bytes] | None:
 
 
 def kept_content(packed: bytes) -> bytes | None:
-    """Return the store's content of a large payload; None if it isn't in the store.
+    """Return the store's content of a large payload; None if the payload isn't in the store.
 
     The content is verified by its SHA-256. Raises ValueError, StoreUnavailable.
     """
@@ -269,7 +270,9 @@ def _content(run_id: UUID, digest: bytes, most: int = -1) -> bytes:
         content = _store.get(run_id, digest, most)
     except ValueError:
         if _cipher is not None:
-            _cipher.decrypt_head(run_id, bytes(_SALT))  # raises if the run was erased: then nothing is missing
+            _cipher.decrypt_head(
+                run_id, bytes(_SALT)
+            )  # raises an error if the run was erased, because then nothing is missing
         raise
     if most < 0 and hashlib.sha256(content).digest() != digest:
         raise ValueError(f"the stored value {digest.hex()} was changed")
@@ -277,7 +280,7 @@ def _content(run_id: UUID, digest: bytes, most: int = -1) -> bytes:
 
 
 def _load_stored(reference: bytes, most: int = -1) -> memoryview:
-    """Return the store's bytes of a payload, or the first `most` of them, which are not verified.
+    """Return a payload's bytes from the store; with `most`, only the first ones, which are not verified.
 
     Raises ValueError, StoreUnavailable.
     """
@@ -287,7 +290,7 @@ def _load_stored(reference: bytes, most: int = -1) -> memoryview:
 
 
 def encrypted(content: Any, run_id: UUID | None) -> bytes | None:
-    """Return content packed as `pack` does without a store; None if it is to be stored in the clear."""
+    """Return content packed in the same way as by `pack` without a store; None if it is to be stored unencrypted."""
     if _cipher is None or run_id is None:
         return None
     packed = pack(content, run_id, may_store=False)
@@ -317,7 +320,7 @@ def unpack(packed: bytes | memoryview | None) -> Any:
     """Decode the bytes of `pack`. Raises ValueError for bytes that `pack` can't have made."""
     if packed is None:
         return None
-    # Views instead of copies, since a payload may be 80 MiB.
+    # Views instead of copies, since a payload may have 80 MiB.
     data: bytes | memoryview = bytes(packed)
     if data[:1] == STORED:
         data = _load_stored(bytes(data))
@@ -334,7 +337,9 @@ def unpack(packed: bytes | memoryview | None) -> Any:
             raise ValueError(f"packed payload does not decompress: {error}") from error
     elif codec != RAW:
         raise ValueError(f"packed payload has unknown codec {codec!r}")
-    text = str(body, "utf-8", "surrogatepass")  # as text, because detecting the encoding takes longer
+    text = str(
+        body, "utf-8", "surrogatepass"
+    )  # decoded as text first, because json's detection of the encoding takes longer
     del body
     return read_json(text)
 
@@ -367,7 +372,7 @@ def size_of(packed: bytes | memoryview, stored: int | None = None) -> int:
 def unpack_head(packed: bytes | memoryview | None, stored: int | None = None) -> Any:
     """Return the payload, or the head of a large one, in which the last text is a `Cut`.
 
-    Raises ValueError like `unpack`. `packed` may be just the first `MAX_STORED_HEAD` of `stored` bytes.
+    Raises ValueError like `unpack`. `packed` may be just the first `MAX_STORED_HEAD` bytes out of `stored`.
     """
     if packed is None or (size := size_of(packed, stored)) <= MAX_HEAD:
         return unpack(packed)
@@ -388,7 +393,7 @@ def unpack_head(packed: bytes | memoryview | None, stored: int | None = None) ->
 
 
 def _marked(value: Any, size: int) -> Any:
-    """Mark where a document was cut: in its last text, or after its last value."""
+    """Mark where a document was cut off: in its last text, or after its last value."""
     if isinstance(value, str):
         return Cut(value, size)
     at: Any = value
@@ -468,7 +473,7 @@ class Event:
 def encode_clear(event: Event) -> bytes:
     """Return the bytes that the chain covers, as sorted compact ASCII JSON.
 
-    They include kind, slot and attempt, so that the row's columns can be checked. ASCII is safe for any text and,
+    The bytes include kind, slot and attempt, so that the row's columns can be checked. ASCII is safe for any text and,
     without floats, the form is canonical.
     """
     metadata = {"kind": event.KIND} | vars(event)

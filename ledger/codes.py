@@ -7,9 +7,9 @@ Pure: no Django, no I/O.
 #  mac    = hmac( key, "event" ‖ run ‖ place ‖ body )       body is the digest that the chain hashes (see chain.py)
 #  code   = 1 ‖ place ‖ mac                                 41 bytes, stored with the event
 #
-# `place` is the seq that the writer expected for the event. Others may have written in between, so the event has that
-# seq or a later one, never an earlier one. This, the run's id, and the uniqueness of codes keep an authentic event from
-# being copied into another run, repeated, or moved up to replace a deleted one.
+# `place` is the seq that the writer expected for the event. Other writers may have come in between, so the event has
+# that seq or a later one, never an earlier one. This rule, the run's id, and the uniqueness of codes prevent an
+# authentic event from being copied into another run, repeated, or moved up to replace a deleted one.
 #
 # The chain needs no key and shows whether anything was changed; the code needs the key and shows who wrote it.
 
@@ -27,10 +27,10 @@ from ledger.events import Event, WaitResolved
 
 _VERSION = b"\x01"
 LENGTH = 41
-# Written by database functions, which have no key. Neither causes a call: a claim names the driver, and a taken
-# signal's content is in its SignalReceived event, which has a code.
+# These kinds are written by database functions, which have no key. They can't cause a call: a claim names the worker,
+# and a taken signal's content is in its SignalReceived event, which has a code.
 SQL_MADE = frozenset({"RunClaimed", "SignalTaken"})
-# The same holds for timeouts of waits: forging one achieves no more than moving its deadline, which no code covers.
+# The same holds for timeouts of waits: forging one achieves no more than changing its deadline, which no code covers.
 _TIMED = frozenset(
     {
         ("timer", "fired"),
@@ -55,7 +55,7 @@ def derived(master: bytes) -> bytes:
 def derived_for_words(master: bytes) -> bytes:
     """Return the key for digests of search words.
 
-    It differs from the key of codes, so that digests can't pass as codes.
+    It differs from the key for codes, so that digests can't pass as codes.
     """
     return hmac.digest(master, b"search word v1", "sha256")
 
@@ -96,7 +96,7 @@ def row_code(key: bytes, table: str, values: Mapping[str, Any]) -> bytes:
 
 
 def number_text(value: Decimal | None) -> str | None:
-    """Return a number with six decimals as codes cover it: formatted as the database does, without a negative zero."""
+    """Return a number with six decimals in the form that codes cover: as in the database, without a negative zero."""
     text = None if value is None else f"{value:.6f}"
     return "0.000000" if text == "-0.000000" else text
 

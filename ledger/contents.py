@@ -1,13 +1,13 @@
-"""Fields of models that hold content of runs (texts, documents, what people say).
+"""Fields of models that hold content of runs (texts, documents, statements of people).
 
-Content is encrypted with the run's data key if there is one, like payloads, and otherwise stored in the clear; both
+Content is encrypted with the run's data key if there is one, like payloads, and otherwise stored unencrypted; both
 forms can be read. All fields use this module, and SQL that writes such columns gets its parameters from `stored_text`,
 `stored_json` and `stored_bytes`.
 """
 
 # Stored content names its run (see `HEADER` in codec.py), so that a row can be decrypted without further context. A row
-# read from the database keeps the stored form and is decrypted when its field is used: by then all rows of the list are
-# known, and their keys are read in one query.
+# read from the database keeps the stored form and is decrypted when its field is used, because by then all rows of the
+# list are known, and their keys can be read in one query.
 #
 # A text is encrypted as the mark and base64 of the codec's bytes; JSON as such a text, or as an object with such a text
 # under the mark next to the keys that SQL needs; bytes as the codec's bytes. Clear content that looks encrypted is
@@ -42,14 +42,14 @@ _HEAD_TEXT = -(-HEADER.size // 3) * 4  # number of base64 characters that contai
 
 
 class Unreadable(str):
-    """Placeholder for a text that can't be decrypted: it was changed, or its key is gone."""
+    """Placeholder for a text that can't be decrypted: it was changed, or its key no longer exists."""
 
 
 UNREADABLE = Unreadable("(can't be read)")
 
 
 def stored_text(text: str, run_id: UUID | None) -> str:
-    """Return a text as stored. Raises KeyMissing, ValueError for a run whose key is damaged."""
+    """Return a text in its stored form. Raises KeyMissing, ValueError for a run whose key is damaged."""
     if text and (packed := codec.encrypted(text, run_id)) is not None:
         return MARK + base64.b64encode(packed).decode()
     return MARK + text if text.startswith(MARK) else text
@@ -76,7 +76,7 @@ def readable_text(stored: str | None) -> str:
 
 
 def stored_json(value: Any, run_id: UUID | None, clear: Collection[str] | None = None) -> Any:
-    """Return JSON as stored; with `clear`, only an object's other keys are encrypted.
+    """Return JSON in its stored form; an object's keys in `clear` stay unencrypted.
 
     Raises the same as `stored_text`.
     """
@@ -94,7 +94,7 @@ def stored_json(value: Any, run_id: UUID | None, clear: Collection[str] | None =
 
 
 def stored_list(value: list[Any], run_id: UUID | None, in_clear: Any) -> Any:
-    """Return a list as stored: encrypted, with the parts that SQL needs in `in_clear`.
+    """Return a list in its stored form: encrypted, but with the parts that SQL needs in `in_clear`.
 
     Raises the same as `stored_text`.
     """
@@ -117,7 +117,7 @@ def json_in(stored: Any) -> Any:
 
 
 def stored_bytes(content: bytes, run_id: UUID | None) -> bytes:
-    """Return bytes of UTF-8 text as stored. Raises the same as `stored_text`."""
+    """Return bytes of UTF-8 text in their stored form. Raises the same as `stored_text`."""
     packed = codec.encrypted(content.decode(), run_id)
     if packed is not None:
         return packed
@@ -138,7 +138,7 @@ def bytes_in(stored: bytes | memoryview) -> bytes:
 
 
 def stored_file(content: bytes, run_id: UUID | None) -> bytes:
-    """Return the bytes of any file as stored. Raises the same as `stored_text`."""
+    """Return the bytes of any file in their stored form. Raises the same as `stored_text`."""
     packed = codec.encrypted(base64.b64encode(content).decode(), run_id)
     return content if packed is None else _FILE + packed
 
@@ -165,7 +165,7 @@ def _bytes_in(marked: str) -> bytes:
 
 
 class Json(models.JSONField):
-    """JSON that reads as None if it is unreadable or too deeply nested.
+    """Return JSON, or None if it is unreadable or too deeply nested.
 
     The database accepts such values, but we never write them.
     """
@@ -190,7 +190,7 @@ def _fits(value: Any, levels: int = 100) -> bool:
 class Stored:
     """A field's value in its stored form.
 
-    Row codes cover `raw`, so that a code can be checked without a key and stays valid when a key is destroyed.
+    Row codes cover `raw`, so that a code can be checked without the run's key and stays valid when that is destroyed.
     """
 
     __slots__ = ("_content", "_is_known", "field", "raw")
@@ -210,7 +210,7 @@ class Stored:
 
     @property
     def content(self) -> Any:
-        """Return the content; its field's substitute if it can't be decrypted. Raises KeyMissing."""
+        """Return the content; the field's substitute if it can't be decrypted. Raises KeyMissing."""
         if not self._is_known:
             try:
                 self._content = self.field.opened(self.raw)
@@ -220,12 +220,12 @@ class Stored:
         return self._content
 
     def keep(self, content: Any) -> None:
-        """Cache the content of this stored form, which the caller knows."""
+        """Cache the content of this stored form, when the caller knows it."""
         self._content, self._is_known = content, True
 
 
 def _run_of(raw: Any) -> UUID | None:
-    """Return the run whose key encrypts this; None for clear content, even if it looks encrypted."""
+    """Return the run whose key encrypts this; None for unencrypted content, even if it looks encrypted."""
     if isinstance(raw, dict):
         raw = MARK + inner if isinstance(inner := raw.get(MARK), str) else None
     try:
@@ -257,7 +257,7 @@ class ContentField(_Field):
 
     `run` is the path from the row to its run's id; empty for content that belongs to no run. A value is encrypted when
     its instance is saved; assign a new value to change it. Updates by query sets are refused, because they don't know
-    whose key to use.
+    which key to use.
     """
 
     descriptor_class = _ContentAttribute
@@ -279,7 +279,10 @@ class ContentField(_Field):
         raise NotImplementedError
 
     def stored_in(self, instance: models.Model) -> Any:
-        """Return the value as stored. Repeated calls return the same bytes, because the nonce is drawn once."""
+        """Return the value in its stored form.
+
+        Repeated calls return the same bytes, because the nonce is drawn once.
+        """
         name = self.attname
         value = instance.__dict__[name] if name in instance.__dict__ else getattr(instance, name)
         if value is None:
@@ -292,7 +295,7 @@ class ContentField(_Field):
         return value.raw
 
     def from_row(self, raw: Any) -> Any:
-        """Wrap a stored value, as a statement returns it."""
+        """Wrap a stored value that a statement returned."""
         return None if raw is None else Stored(self, raw)
 
     def pre_save(self, model_instance: models.Model, add: bool) -> Any:
@@ -315,13 +318,13 @@ class ContentField(_Field):
 
 
 def keep_clear(instance: models.Model, name: str, content: Any) -> None:
-    """Set a field to a value that is saved in the clear, even if the run has a key."""
+    """Set a field to a value that is saved unencrypted, even if the run has a key."""
     field: Any = instance._meta.get_field(name)
     instance.__dict__[field.attname] = Stored(field, content)
 
 
 class ContentText(ContentField, models.TextField):
-    """A text. `UNREADABLE` if it can't be decrypted."""
+    """A text. A text; `UNREADABLE` if it can't be decrypted."""
 
     substitute = UNREADABLE
     PLAIN = "TextField"
@@ -355,7 +358,7 @@ class ContentBytes(ContentField, models.BinaryField):
 class ContentJson(ContentField, Json):
     """JSON; None if it can't be decrypted.
 
-    An object's keys in `clear` stay readable for SQL, and of a list the result of `shown`.
+    An object's keys in `clear` stay readable for SQL, and for a list, so does the result of `shown`.
     """
 
     PLAIN = "JSONField"

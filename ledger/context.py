@@ -17,7 +17,7 @@ _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]
 class Request:
     """One request to the web process.
 
-    `trace_id` is the caller's, or empty. `span_id` is the request's span, to which the runs that it starts belong.
+    `trace_id` is the caller's, or empty. `span_id` is the request's span, the parent of the runs that it starts.
     `actor` is set once the sender is authenticated.
     """
 

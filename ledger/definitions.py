@@ -1,7 +1,8 @@
-"""Install the SQL functions, types and triggers of `<app>/sql/*.sql`. Only defaults of hooks may be redefined."""
+"""Install the SQL functions, types and triggers of `<app>/sql/*.sql`. Only the defaults of hooks may be redefined."""
 
 # The table `ledger_definition` holds the digest of every installed definition: only changed ones are replaced, and a
-# process can tell that its database differs from its code. The runtime role may only read it (durableagents/grants.py).
+# process can detect that its database differs from its code. The runtime role may only read it
+# (durableagents/grants.py).
 
 from __future__ import annotations
 
@@ -71,7 +72,7 @@ def definitions() -> dict[str, Definition]:
     """Return the definitions of all installed apps by key.
 
     A definition in a `hooks.sql` is a default, which another app may replace. Raises ValueError if a key has two
-    defaults or two other definitions.
+    defaults, or two definitions that are not defaults.
     """
     found: dict[str, Definition] = {}
     for app in apps.get_app_configs():
@@ -108,7 +109,7 @@ def install(using: str = DEFAULT_DB_ALIAS) -> list[str]:
     if not differing(using):
         return []
     with transaction.atomic(using), connections[using].cursor() as cursor:
-        # If two `migrate` run at once, the second one waits here and finds nothing left to do.
+        # If two `migrate` commands run at once, the second one waits here and finds nothing left to do.
         cursor.execute("LOCK TABLE ledger_definition IN EXCLUSIVE MODE")
         # Functions may call each other in any order; tests/integration/architecture/test_sql.py checks their bodies.
         cursor.execute("SET LOCAL check_function_bodies = off")
@@ -150,11 +151,11 @@ def _create(cursor: CursorWrapper, each: Definition, is_new: bool) -> None:
 
 
 def _refuse_overloads(cursor: CursorWrapper, names: list[str]) -> None:
-    """Refuse functions whose arguments changed: they would be overloads, and callers would still reach the old ones."""
+    """Refuse functions whose arguments changed: as overloads, callers would still reach the old ones."""
     cursor.execute(
         "SELECT proname FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND proname = ANY (%s) "
         "GROUP BY proname HAVING count(*) > 1 ORDER BY proname",
         [names],
     )
     if row := cursor.fetchone():
-        raise DefinitionRefused(f"{row[0]} has another signature: {_CHANGED}")
+        raise DefinitionRefused(f"{row[0]} has a different signature: {_CHANGED}")

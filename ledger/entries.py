@@ -1,4 +1,4 @@
-"""Rows of the ledger of side effects, as passed by the journal's writers. Pure: no Django, no I/O."""
+"""Rows of the ledger of side effects, in the form that the journal's writers pass. Pure: no Django, no I/O."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Erasure:
 class Erased(DurableAgentsError, ValueError):
     """The run's content was erased.
 
-    It is also a ValueError, like everything that `ledger.codec.unpack` raises.
+    This is also a ValueError, like all errors of `ledger.codec.unpack`.
     """
 
     status, code, title = 410, "erased", "Erased"
@@ -39,21 +39,22 @@ class Erased(DurableAgentsError, ValueError):
         DurableAgentsError.__init__(self, f"Run {run_id} has no content any more. {text}", run_id=str(run_id))
 
 
-# Functions that return which of the given runs were erased, from a register of their own; set by apps that erase.
+# Functions that return which of the given runs were erased, from a register of their own; added by apps that erase
+# content.
 _registers: list[Callable[[Collection[UUID]], Mapping[UUID, Erasure]]] = []
 
 
 def register(entries: Callable[[Collection[UUID]], Mapping[UUID, Erasure]]) -> None:
     """Add a function that returns which of the given runs were erased. Idempotent.
 
-    It includes runs whose journals are archived.
+    The function covers runs whose journals are archived.
     """
     if entries not in _registers:
         _registers.append(entries)
 
 
 def on_record(run_ids: Collection[UUID]) -> dict[UUID, Erasure]:
-    """Return the erasures that the registers name for these runs."""
+    """Return the erasures that the registers contain for these runs."""
     return {run_id: found for entries in _registers for run_id, found in entries(run_ids).items()}
 
 

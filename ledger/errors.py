@@ -23,7 +23,7 @@ class DurableAgentsError(Exception):
 
 
 class NotFound(DurableAgentsError):
-    """No such object, or the caller may not see it; an invalid id gets the same answer."""
+    """No such object, or the caller may not see it; an invalid id gets the same response."""
 
     status, code, title = 404, "not-found", "Not found"
 
@@ -53,7 +53,7 @@ class NewerRun(DurableAgentsError):
     def __init__(self, run_id: UUID) -> None:
         super().__init__(
             f"Run {run_id} was started by a newer release than this process has. "
-            "Try again in a moment, when the upgrade has reached it; nothing was changed."
+            "Try again in a moment, when this process has been upgraded; nothing was changed."
         )
 
 
@@ -63,7 +63,7 @@ class Forbidden(DurableAgentsError):
     status, code, title = 403, "forbidden", "Not allowed"
 
 
-# Display names of acts whose recorded name isn't clear.
+# Display names of acts whose recorded name isn't self-explanatory.
 _IN_WORDS = {
     "absence": "Recording an absence",
     "absence_end": "Ending an absence",
@@ -97,7 +97,7 @@ _IN_WORDS = {
     "queue_limit": "Setting a limit",
     "queue_limit_lift": "Lifting a limit",
     "queue_open": "Opening a queue",
-    "queue_proof": "Setting the proof that approvals need",
+    "queue_proof": "Setting the proof that approvals require",
     "queue_reasons": "Setting the reasons to choose from",
     "queue_remove": "Removing a queue",
     "queue_timing": "Setting deadlines",
@@ -138,7 +138,7 @@ class IllegalTransition(DurableAgentsError):
 
 
 class StaleLease(DurableAgentsError):
-    """A worker wrote under an epoch or lease that is no longer the run's. Nothing was written."""
+    """A worker wrote with an epoch or lease that is no longer the run's. Nothing was written."""
 
     status, code, title = 409, "stale-lease", "Another worker has claimed this run"
 
@@ -164,7 +164,7 @@ class Busy(DurableAgentsError):
     status, code, title = 503, "busy", "Busy"
 
     def __init__(self, what: str = "The server is at capacity") -> None:
-        super().__init__(f"{what}. Nothing was done; try again in a moment.")
+        super().__init__(f"{what}. Nothing was done. Try again in a moment.")
 
 
 def first_line(error: BaseException) -> str:
@@ -173,7 +173,7 @@ def first_line(error: BaseException) -> str:
 
 
 class Proposed(Exception):
-    """Not an error: the change waits for a second person (change_control.py).
+    """Raised, though not an error, when a change waits for a second person (change_control.py).
 
     Each interface reports it in its own way.
     """

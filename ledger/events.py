@@ -1,12 +1,12 @@
 """The kinds of events in a run's journal, a closed set. Pure: no Django, no I/O."""
 
-# Every event is frozen and past tense. Its fields are the *clear* metadata: small, ASCII keys, no floats, stored as
-# exact bytes and covered by the hash chain. Its `payload` (arguments, results, messages, tracebacks) is stored apart as
-# *packed* bytes, which can be compressed, and later encrypted or erased, without touching the chain.
+# Every event is frozen and past tense. Its fields are the *clear* (unencrypted) metadata: small, ASCII keys, no floats,
+# stored as exact bytes and covered by the hash chain. Its `payload` (arguments, results, messages, tracebacks) is
+# stored apart as *packed* bytes, which can be compressed, and later encrypted or erased, without touching the chain.
 #
 # `fact` names what a kind states about its slot. `(run, slot, attempt, fact)` is unique in the database, so a logical
-# call can't have a second intent, result or decision. A kind that may repeat within a slot numbers its fact by `n`. A
-# shipped shape never changes; a new shape is a new kind.
+# call can't have a second intent, result or decision. A kind that may repeat within a slot numbers its fact with `n`.
+# The shape of a released kind never changes; a new shape needs a new kind.
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ledger.codec import encode_clear as encode_clear
 from ledger.codec import unpack
 from ledger.kinds import *  # noqa: F403 - each room of kinds is part of the one vocabulary
 
-unseal = unpack  # a shipped migration (runs 0013) imports it by this name
+unseal = unpack  # a released migration (runs 0013) imports it under this name
 
 # --- the run as a whole -----------------------------------------------------------------------------------------------
 
@@ -28,7 +28,7 @@ class RunCreated(Event):
     agent: str
     version: str
     by: str
-    protocol: int = 1  # see ledger/protocol.py; missing in events from before it was recorded
+    protocol: int = 1  # see ledger/protocol.py; missing in old events, from before it was recorded
 
 
 class RunClaimed(Event):
@@ -42,7 +42,7 @@ class RunClaimed(Event):
 
 
 class VisitEntered(Event):
-    """The run entered a node: the consistent cut from which a checkpoint can continue."""
+    """The run entered a node: a consistent cut from which the run can continue."""
 
     node: str
     visit: int
@@ -55,13 +55,13 @@ class CheckpointSkipped(Event):
 
 
 class RunParked(Event):
-    """Every branch waits, so the worker released the run. `waits` are the slots waited for."""
+    """Every branch waits, so the worker released the run. `waits` are the slots of the waits."""
 
     state: str
     waits: list[str]
 
 
-# Prefix of the reason of a release; what the worker lacked follows.
+# Prefix of the reason for a release, followed by what the worker lacked.
 KEY_MISSING = "key missing: "
 
 
@@ -92,7 +92,7 @@ class RunResumed(Event):
 
 
 class CancelRequested(Event):
-    """A person asked to cancel the run; nothing more is dispatched from here on. Payload: the justification."""
+    """A person asked to cancel the run; from here on nothing more is dispatched. Payload: the justification."""
 
     by: str
 
@@ -132,7 +132,7 @@ class OperatorNeeded(Event):
 
 
 class ModelRequested(Event, fact="intent"):
-    """A model request is about to be sent. Payload: the messages this turn adds that no other event holds."""
+    """A model request is about to be sent. Payload: the messages that this turn adds and no other event contains."""
 
     conversation: str
     turn: int
@@ -213,14 +213,14 @@ class ToolInvoked(Event, fact="intent"):
 
 
 class ToolRead(Event, fact="result"):
-    """A pure call with its answer; it needs no intent. Payload: arguments and result."""
+    """A pure call with its answer; pure calls need no intent. Payload: arguments and result."""
 
     tool: str
     requested_hash: str
 
 
 class ToolAccepted(Event, fact="accepted"):
-    """Upstream accepted the call and will answer by callback. Payload: its response."""
+    """The upstream system accepted the call and will answer by callback. Payload: its response."""
 
     tool: str
 
@@ -233,7 +233,10 @@ class ToolReturned(Event, fact="result"):
 
 
 class ToolFailed(Event, fact="result"):
-    """A definite failure: upstream refused, or a pure call can't succeed. Payload: message, details, traceback."""
+    """A definite failure: the upstream system refused, or a pure call can't succeed.
+
+    Payload: message, details, traceback.
+    """
 
     tool: str
     code: str
@@ -241,23 +244,23 @@ class ToolFailed(Event, fact="result"):
 
 
 class CallbackReceived(Event, fact="result"):
-    """Upstream answered a call that it had accepted. Payload: the body as received."""
+    """The upstream system answered a call that it had accepted. Payload: the body as received."""
 
     tool: str
 
 
 class CallbackArrivedLate(Event, fact="late"):
-    """A callback came after its call was over: its deadline had passed, or a person had settled it. It is not a result;
-    if it contradicts the record, a further attempt waits for a person. Payload: the body."""
+    """A callback arrived after its call was over: its deadline had passed, or a person had settled it. It is not a
+    result; if it contradicts the record, a further attempt waits for a person. Payload: the body."""
 
     tool: str
 
 
 class ToolAnsweredLate(Event, fact="answered_late"):
-    """A worker that lost the run, or was overtaken, reported a call's outcome after it had been settled or taken over.
-    It is not a result; if it contradicts the record, a further attempt waits for a person. `outcome`: happened,
-    refused, accepted. `contradicts` is the contradicted part of the record: a verdict (happened, did_not, fail),
-    refused, or nothing. Payload: the answer."""
+    """A worker that lost the run, or was overtaken, reported a call's outcome after the call had been settled or the
+    run taken over. It is not a result; if it contradicts the record, a further attempt waits for a person. `outcome`:
+    happened, refused, accepted. `contradicts` is the part of the record that it contradicts: a verdict (happened,
+    did_not, fail), refused, or nothing. Payload: the answer."""
 
     tool: str
     by: str
@@ -274,7 +277,7 @@ class ToolNotDispatched(Event, fact="not_sent"):
 
 
 class ToolRedispatched(Event, fact="resent"):
-    """A call may be sent again, at most `tries` times under this claim: from here on its outcome is unknown again."""
+    """A call may be sent again, at most `tries` times under this claim: from here on, its outcome is unknown again."""
 
     tool: str
     n: int
@@ -282,7 +285,7 @@ class ToolRedispatched(Event, fact="resent"):
 
 
 class ToolOutcomeUnknown(Event, fact="unknown"):
-    """The call may or may not have happened and must not be repeated without asking a person. `is_sender_done`: the
+    """The call may have happened or not, and must not be repeated without asking a person. `is_sender_done`: the
     claim that recorded this has no attempt in progress; an earlier, lost claim may have. Payload: why it is unknown."""
 
     tool: str
@@ -302,7 +305,7 @@ class ToolReconciled(Event, fact="reconciled"):
 
 
 class ValueRead(Event, fact="result"):
-    """A value from outside the node, recorded so that a replay reads the same. Payload: the value."""
+    """A value from outside the node, recorded so that a replay reads the same value. Payload: the value."""
 
     what: str
 

@@ -7,8 +7,8 @@ from ledger.codec import Event
 
 class AttributesSet(Event, fact="result"):
     """Search attributes were set: those in `named` change, others stay. `names`, `kinds` and `values` are parallel
-    lists; an attribute without a value is removed. Those set at the start have no slot. `by` is who set them. Payload
-    of a step: its arguments."""
+    lists; an attribute without a value is removed. Attributes set at the start have no slot. `by` is the actor who set
+    them. Payload of a step: its arguments."""
 
     by: str
     named: list[str]
@@ -31,8 +31,11 @@ class ModelRouted(Event, fact="routed"):
 
 
 class BudgetSet(Event):
-    """The run's budget from here on: `caps` by resource (money in millionths of a dollar), other resources are
-    uncapped. `until` is its time limit. Payload: the justification, if a person changed it."""
+    """The run's budget from here on.
+
+    `caps` are by resource (money in millionths of a dollar); other resources are uncapped. `until` is its time limit.
+    Payload: the justification, if a person changed it.
+    """
 
     by: str
     caps: dict[str, int]
@@ -40,7 +43,7 @@ class BudgetSet(Event):
 
 
 class BudgetDebited(Event, fact="debit"):
-    """The usage of a slot's `n`-th request. `is_estimate`: the answer was lost, and this is the reservation."""
+    """The usage of a slot's `n`-th request. `is_estimate`: the answer was lost, and the amounts are those reserved."""
 
     n: int
     model: str
@@ -53,8 +56,8 @@ class BudgetDebited(Event, fact="debit"):
 
 
 class BudgetExceeded(Event):
-    """A step would have broken a cap, so it wasn't begun; the run waits until someone raises the cap. `resource` is the
-    cap's, or `time`; `call` is the slot of the step."""
+    """A step would have broken a cap, so the step wasn't begun; the run waits until someone raises the cap. `resource`
+    is the cap's, or `time`; `call` is the slot of the step."""
 
     resource: str
     most: int
@@ -65,8 +68,8 @@ class BudgetExceeded(Event):
 
 
 class ApprovalTimed(Event, fact="timed"):
-    """A request's deadline has terms other than the default, committed with the event that opened it: its time is
-    counted by a calendar (name and version; empty: around the clock), or its timeout action is not denial. Payload: the
+    """A request's deadline has terms other than the default, committed with the event that opened it: time counted by a
+    calendar (name and version; empty: around the clock), or an action at the deadline other than denial. Payload: the
     terms."""
 
     approval_id: str
@@ -77,8 +80,11 @@ class ApprovalTimed(Event, fact="timed"):
 
 
 class ApprovalReminded(Event, fact="reminded"):
-    """People were reminded of a request, for the `n`-th time at its slot. `cause`: before (its deadline is near),
-    no_deadline (it waits without limit; `deadline` is the next reminder)."""
+    """People were reminded of a request, for the `n`-th time at its slot.
+
+    `cause`: before (its deadline is near), no_deadline (it waits without limit; `deadline` is the time of the next
+    reminder).
+    """
 
     approval_id: str
     cause: str
@@ -116,7 +122,10 @@ class RunForked(Event):
 
 
 class ForkMade(Event):
-    """A person made `fork` of this run: from its `visit`, or with 0 from its input. Payload: the justification."""
+    """A person made the run `fork` from this one: from its `visit`, or from its input if that is 0.
+
+    Payload: the justification.
+    """
 
     fork: str
     how: str
@@ -125,8 +134,8 @@ class ForkMade(Event):
 
 
 class ContentErased(Event):
-    """A person had the key of the run's content destroyed: nobody can read the payloads before this event any more. It
-    is the last event of a run. Its reason is clear, because there is no key for a payload."""
+    """A person had the key to the run's content destroyed: nobody can read the payloads before this event any more. It
+    is the last event of a run. The reason is unencrypted, because there is no key for a payload."""
 
     by: str
     role: str
@@ -134,7 +143,7 @@ class ContentErased(Event):
 
 
 class AnswerTakenOver(Event, fact="result"):
-    """The slot's call was not sent; it got the recorded outcome of `of_slot` and `of_attempt` of `of_run`. `how`:
+    """The slot's call was not sent; it took over the recorded outcome of `of_slot` and `of_attempt` of `of_run`. `how`:
     consent (a person agreed at this call), audit (a person agreed before the run began). Payload: the result."""
 
     tool: str
@@ -148,8 +157,8 @@ class AnswerTakenOver(Event, fact="result"):
 
 
 class MessageReceived(Event):
-    """The run received its `n`-th message, a named request. Messages are handled in order, when the run reaches a point
-    that allows it. Payload: the validated request."""
+    """The run received its `n`-th message (a named request). Messages are handled in order, when the run reaches a
+    point that allows it. Payload: the validated request."""
 
     name: str
     n: int
@@ -157,9 +166,9 @@ class MessageReceived(Event):
 
 
 class MessageHandled(Event):
-    """The outcome of the `n`-th message: answered, refused or failed. It was handled in `visit` (generation and
-    number), while the node waited at its `place`-th call (0: after the node was done); a replay applies its changes
-    there. `calls` are the slots of calls that waited for it. Payload: the answer and the changed state fields, with the
+    """The outcome of the `n`-th message: answered, refused or failed. It was handled in `visit` (generation and number)
+    while the node waited at its `place`-th call (0: after the node was done), where a replay applies its changes.
+    `calls` are the slots of calls that waited for it. Payload: the answer and the changed state fields, with the
     `number` of that state if it isn't 1; or code and message."""
 
     name: str
@@ -171,12 +180,12 @@ class MessageHandled(Event):
 
 
 class ContextInjected(Event):
-    """An operator changed the run's state or added a message for the models of its node, and let it continue. It was in
-    `visit` (generation and number). The change applies when the `place`-th call of the node's own branch has ended; 0:
-    before the next node is entered; -1: on entry, since it had made no call. The operator saw the run with `seen` as
-    its last event, whose hash is `head`. Payload: the justification; `change`, the fields with their whole new values,
-    and `gone`, the removed ones, with the `number` of that state if it isn't 1; `before`, their old values; `message`,
-    the text for the models."""
+    """An operator changed the run's state or added a message for the models of its node, and let it continue. The run
+    was in `visit` (generation and number). The change applies when the `place`-th call of the node's own branch has
+    ended; 0: before the next node is entered; -1: on entry to the node, if it had made no call. The operator saw the
+    run with `seen` as its last event, whose hash is `head`. Payload: the justification; `change`, the fields with their
+    complete new values, and `gone`, the removed fields, with the `number` of that state if it isn't 1; `before`, their
+    old values; `message`, the text for the models."""
 
     by: str
     role: str
@@ -189,10 +198,10 @@ class ContextInjected(Event):
 class RunMigrated(Event):
     """The run moved from version `of` to `to` (name@version); `generation` counts its moves. `how`: replayed (the
     current visit continues in the middle, as the node `node`), reentered (the visit is dropped, and `node` is entered
-    from its top), unbegun (it had entered none). It was in the `visit`-th visit, whose calls have `slots` as their
-    generation. `fingerprint` is that of the code with which the move was tried. Payload: the justification, the `state`
-    it continues with, the mapping of `nodes`, the function that made the state, and which calls are answered from the
-    record or repeated."""
+    from its top), unbegun (the run had not entered a node). The run was in its `visit`-th visit, whose calls have the
+    generation `slots`. `fingerprint` identifies the code with which the move was tried. Payload: the justification, the
+    `state` it continues with, the mapping of `nodes`, the function that made the state, and which calls are answered
+    from the record or repeated."""
 
     of: str
     to: str
@@ -210,8 +219,8 @@ CONTENT_REFUSED = "content_refused"  # the code of a call or model request that 
 
 class ContentScreened(Event, fact="screened"):
     """Hooks screened content for a model, a tool or the node, for the `n`-th time at its slot. `hooks` lists the hooks
-    asked, as name@version; `pieces`, `refused` and `replaced` are numbers of pieces. Pieces without a ContentWithheld
-    passed. Payload: the replacements, by place."""
+    that were called, as name@version; `pieces`, `refused` and `replaced` are numbers of pieces. Pieces without a
+    ContentWithheld event passed. Payload: the replacements, by place."""
 
     n: int
     to: str
@@ -222,8 +231,9 @@ class ContentScreened(Event, fact="screened"):
 
 
 class ContentWithheld(Event, fact="withheld"):
-    """A hook withheld a piece: it is `refused`, or `replaced`. The content is recorded only by its size in characters
-    and a keyed digest. `n` counts the withheld pieces at their slot, `place` names the piece, `source` its origin."""
+    """A hook withheld a piece, which was `refused` or `replaced`. The content is recorded only by its size in
+    characters and a keyed digest. `n` counts the withheld pieces at their slot, `place` names the piece, and `source`
+    its origin."""
 
     n: int
     place: str
@@ -243,13 +253,13 @@ BY_SETTING = "system:settings"
 NO_VALID_ANSWER, TOO_MANY_TURNS = "no_valid_answer", "too_many_turns"
 # Codes of a ModelFailed that was written instead of sending a request.
 NEVER_SENT = frozenset({CONTENT_REFUSED, NO_VALID_ANSWER, TOO_MANY_TURNS})
-COMPACTS = "compacts"  # in the payload of a ModelRequested: how many messages its answer replaces
+COMPACTS = "compacts"  # in the payload of a ModelRequested: the number of messages that its answer replaces
 
 
 class ModelsChosen(Event, fact="models"):
-    """From here on the requests of `assistant` (empty: all) go to the first available one of `models`; the slot is
-    always `models`, and `n` counts the events. `by` is `system:settings` for the installation's choice when the run
-    first asked. Payload: the justification, if a person changed it."""
+    """From here on, the requests of `assistant` (empty: all) go to the first available one of `models`; the slot is
+    always `models`, and `n` counts the events. `by` is `system:settings` for the installation's choice at the run's
+    first request. Payload: the justification, if a person changed it."""
 
     n: int
     assistant: str
@@ -258,7 +268,7 @@ class ModelsChosen(Event, fact="models"):
 
 
 class TranscriptCompacted(Event, fact="compacted"):
-    """From here on the slot's answer replaces the oldest messages of its conversation, `messages` in number, not
+    """From here on, the slot's answer replaces the oldest messages of its conversation: `messages` of them, not
     counting the prompt. Tokens are estimates of the whole conversation. Payload: `of`, a digest of each compacted
     message."""
 
@@ -270,9 +280,9 @@ class TranscriptCompacted(Event, fact="compacted"):
 
 
 class PolicyApplied(Event, fact="policy"):
-    """The policies of `revision` decided the call for the `n`-th time: `effect` allow, require or deny, by the
-    strictest match, `policy` and its `version` (empty: none). It is written together with its consequence: the intent,
-    the answer of a read, the request to a queue, the refusal. `queues` must approve."""
+    """The policies of `revision` decided the call for the `n`-th time: `effect` is allow, require or deny, from the
+    strictest match: `policy` and its `version` (empty: none). The event is written together with its consequence: the
+    intent, the answer of a read, the request to a queue, the refusal. `queues` must approve."""
 
     tool: str
     effect: str
@@ -296,8 +306,8 @@ class CachedReadTaken(Event, fact="result"):
 
 class ToolReadAnew(Event, fact="read_anew"):
     """A pure call was repeated for the `n`-th time, since its recorded result was stale and not yet used. The new
-    outcome applies from here on: `code` is that of a definite failure, or empty for an answer. Payload: arguments and
-    result, or message and details."""
+    outcome applies from here on: `code` is the code of a definite failure, or empty for an answer. Payload: arguments
+    and result, or message and details."""
 
     n: int
     tool: str
@@ -306,10 +316,10 @@ class ToolReadAnew(Event, fact="read_anew"):
 
 
 class WorkerLost(Event):
-    """The run was taken from its worker. `is_counted`: the worker was proven dead in a step, and had written nothing
-    since its claim. `cause`: proof, suspicion, host_gone, operator, requeued; `proof` describes it. `reached`: claimed,
-    intent_durable, result_durable, visit_entered, wait_opened; `call` is the slot of a call with unknown outcome.
-    `silent_ms`: from the worker's last heartbeat to this event."""
+    """The run was taken from its worker. `is_counted`: the worker was proven dead in a step, without having written
+    anything since its claim. `cause`: proof, suspicion, host_gone, operator, requeued; `proof` describes it. `reached`:
+    claimed, intent_durable, result_durable, visit_entered, wait_opened; `call` is the slot of a call with unknown
+    outcome. `silent_ms`: from the worker's last heartbeat to this event."""
 
     worker: str
     epoch: int
@@ -325,7 +335,7 @@ class WorkerLost(Event):
 
 
 class RunRequeued(Event):
-    """An operator returned the run to the pool. If a worker had it (`worker` names its incarnation), a WorkerLost
+    """An operator returned the run to the queue. If a worker had it (`worker` names its incarnation), a WorkerLost
     follows; otherwise `worker` is empty, and the run is ready now. Payload: the justification."""
 
     by: str
@@ -357,8 +367,8 @@ class OutcomeWithdrawn(Event, fact="proposal_withdrawn"):
 
 
 class UpstreamAsked(Event, fact="upstream_asked"):
-    """A person wants the tool's hook to ask upstream again for the call's outcome; the worker does it. Payload: the
-    justification. `n` counts the requests about the attempt."""
+    """A person asked for the tool's hook to query the upstream system again for the call's outcome; the worker does it.
+    Payload: the justification. `n` counts the requests about the attempt."""
 
     by: str
     role: str
@@ -366,8 +376,11 @@ class UpstreamAsked(Event, fact="upstream_asked"):
 
 
 class UpstreamTold(Event, fact="upstream_told"):
-    """Upstream's answer: `happened`, `did_not`, or `nothing` if unusable. It only informs the person who asked, and
-    settles nothing. Payload of `happened`: the result. `n` is the number of the UpstreamAsked."""
+    """Upstream's answer: The answer is `happened`, `did_not`, or `nothing` if unusable.
+
+    The answer only informs the person who asked; it settles nothing. Payload of `happened`: the result. `n` is the
+    number of the UpstreamAsked event.
+    """
 
     answer: str
     n: int = 0
@@ -377,8 +390,8 @@ class VersionAssigned(Event):
     """A start by the agent's name was assigned a version during a `ramp`. `is_new`: the newer one. `why`: share, tag,
     halted (the ramp was halted), unserved (no living worker had the newer version), unknown (the process that accepted
     the start did not know it). Of a share: `place`, the position of the start's key among 10,000, and how many of these
-    (`share`) get the newer one; `key` is its kind: business_key, idempotency_key, schedule, run. `tag` is the deciding
-    tag."""
+    (`share`) get the newer version; `key` is the kind of key: business_key, idempotency_key, schedule, run. `tag` is
+    the tag that decided."""
 
     ramp: int
     from_version: str
@@ -392,9 +405,9 @@ class VersionAssigned(Event):
 
 
 class StartPlanned(Event):
-    """The run's start options other than its input: the business key and the rule for a live run with the same key, the
-    earliest and the latest start (ISO 8601; empty: none), the run of its key that it queues behind (None: no such run
-    was live), and its schedule with the planned time."""
+    """The run's start options other than its input: the business key and the rule for the case of an active run with
+    the same key, the earliest and the latest start (ISO 8601; empty: none), the run of its key that it queues behind
+    (None: there was none), and its schedule with the planned time."""
 
     business_key: str = ""
     on_conflict: str = ""
@@ -406,7 +419,7 @@ class StartPlanned(Event):
 
 
 class RunAdmitted(Event):
-    """No earlier run with the key is left, so this one may start. `after` is the one that ended last; None: unknown."""
+    """No earlier run with the key is left, so this one may start. `after` is the run that ended last; None: unknown."""
 
     by: str
     after: str | None
@@ -427,9 +440,9 @@ class RunHandedOff(Event):
 
 class RunCarriedOn(Event):
     """The run continues `origin`; `how`: renewal, handoff. `first` is the first run of the chain, `turn` the number of
-    runs before this one, and `handoffs` the number of handoffs among them. `business_key` is the key that it keeps from
-    its origin, if any. A renewal begins at `node`. Payload: `state` of a renewal, and the fingerprint of the `code`
-    that made it (absent in older events); `transcript` of a handoff, if given."""
+    runs before this one, and `handoffs` the number of handoffs among them. `business_key` is the key that the run keeps
+    from its origin, if any. A renewal begins at `node`. Payload: `state` of a renewal, and the fingerprint of the
+    `code` that made it (absent in older events); `transcript` of a handoff, if given."""
 
     origin: str
     first: str
@@ -441,8 +454,8 @@ class RunCarriedOn(Event):
 
 
 class SignalCarried(Event):
-    """A signal that no call of the origin took was carried over: the `of_n`-th of its name there, the `n`-th here. `by`
-    is its sender. Payload: the signal's content."""
+    """A signal that no call of the origin took was carried over: in the origin it was the `of_n`-th of its name, in
+    this run it is the `n`-th. `by` is its sender. Payload: the signal's content."""
 
     name: str
     n: int
@@ -451,8 +464,8 @@ class SignalCarried(Event):
 
 
 class UndoRegistered(Event, fact="undo"):
-    """The effect of the slot's call, if it happens, can be undone. It is written together with the call's intent.
-    `undo` is the agent's name for it, `tool` the tool it calls."""
+    """The effect of the slot's call, if it happens, can be undone. This event is written together with the call's
+    intent. `undo` is the agent's name for the undo, `tool` the tool that it calls."""
 
     undo: str
     tool: str
@@ -467,7 +480,7 @@ class UndoAsked(Event):
 
 class UndoBegun(Event):
     """The run undoes its effects and then ends: failed with `code`, or cancelled. Neither cancel requests nor caps stop
-    it. Payload: its end, and each effect, last first, with what undoes it or why it stays."""
+    it. Payload: how it ends, and each effect, last first, with what undoes it or why it stays."""
 
     reason: str
     code: str
@@ -517,14 +530,14 @@ class ApprovalVoted(Event, fact="vote"):
 
     @property
     def people(self) -> frozenset[int]:
-        """Return the people the vote counts for: a deputy's vote counts for deputy and principal."""
+        """Return the people for whom the vote counts: a deputy's vote counts for deputy and principal."""
         return frozenset({self.person} if self.principal is None else {self.person, self.principal})
 
 
 class PlanAmended(Event, fact="amended"):
-    """A person replaced a request's arguments. The old request (`approval_id`, with the plan they read) is over; `next`
-    asks for the same call with the new ones, and their approval of it follows if they may give it. Payload: the
-    justification, the arguments, and `changes`: old and new value by field."""
+    """A person replaced a request's arguments. The old request (`approval_id`, with the plan that they read) is over;
+    `next` requests the same call with the new arguments, and that person's approval of it follows if they may give it.
+    Payload: the justification, the arguments, and `changes`: old and new value by field."""
 
     approval_id: str
     plan_hash: str
@@ -535,7 +548,7 @@ class PlanAmended(Event, fact="amended"):
 
 
 class InquiryMade(Event, fact="inquiry"):
-    """A person who may decide a request asked a named person about it first. `to` is their name, `person` their
+    """A person who may decide a request asked a named person about it. `to` is their name, `person` their
     account; `deadline` is the request's new deadline if its clock stops meanwhile, else empty. Payload: the text, the
     time, and the old deadline and reminders. `n` counts the inquiries at the slot."""
 
@@ -549,8 +562,11 @@ class InquiryMade(Event, fact="inquiry"):
 
 
 class InquiryEnded(Event, fact="inquiry_ended"):
-    """An inquiry ended. `outcome`: answered (by the person asked), withdrawn (by the asker). `deadline` as above, if
-    the clock resumes. Payload: the text, and how long it was open. `n` is the number of the inquiry."""
+    """An inquiry ended.
+
+    `outcome`: answered (by the person asked), withdrawn (by the asker). `deadline` is the new deadline if the clock
+    resumes. Payload: the text, and how long the inquiry was open. `n` is the number of the inquiry.
+    """
 
     approval_id: str
     outcome: str
@@ -574,7 +590,7 @@ class ApprovalDelegated(Event, fact="delegated"):
 
 
 class DelegationEnded(Event, fact="delegation_ended"):
-    """A delegation was taken back, or given back. `n` is the number of the delegation. Payload: the justification."""
+    """A delegation was ended, by either side. `n` is the number of the delegation. Payload: the justification."""
 
     approval_id: str
     by: str

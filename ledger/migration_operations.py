@@ -16,9 +16,9 @@ _TRIGGERS = (
 
 
 class AdoptModel(CreateModel):
-    """Create the table of a model that moved from another app, unless the database has it from there.
+    """Create the table of a model that moved from another app, unless the database already has it from there.
 
-    The former app's first migration no longer creates it, so a database without the new app doesn't get the table.
+    The former app's first migration no longer creates it, so a database without the new app has no such table.
     """
 
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
@@ -35,7 +35,7 @@ class AdoptModel(CreateModel):
             schema_editor.execute(trigger.install_sql, params=None)
 
     def database_backwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
-        """Keep the table: older code has its model in the former app."""
+        """Keep the table, because in older code its model belongs to the former app."""
 
 
 def append_only_triggers(label: str, table: str = "") -> list[compiler.Trigger]:
@@ -46,5 +46,5 @@ def append_only_triggers(label: str, table: str = "") -> list[compiler.Trigger]:
     app, _, model = label.partition(".")
     named = SimpleNamespace(app_label=app, object_name=model, db_table=table or f"{app}_{model.lower()}")
     named.concrete_model = SimpleNamespace(_meta=named)
-    stand_in: Any = SimpleNamespace(_meta=named)  # compiling a trigger needs nothing else of a model
+    stand_in: Any = SimpleNamespace(_meta=named)  # compiling a trigger needs nothing else from a model
     return [trigger.compile(stand_in) for trigger in append_only()]

@@ -2,7 +2,7 @@
 
 # Events, ledger entries and all act records are append-only: triggers refuse UPDATE, DELETE and TRUNCATE, and the
 # runtime role has no right to them either. `person` is the account's primary key: another person can get the same name,
-# but never the same key. It is no foreign key, since the record outlives the account.
+# but never the same key. The column is not a foreign key, since the record outlives the account.
 
 from __future__ import annotations
 
@@ -62,7 +62,10 @@ class Coded(models.Model):
 
     @property
     def is_authentic(self) -> bool:
-        """Return whether one of our processes wrote exactly these values. False for values that none would write."""
+        """Return whether one of our processes wrote exactly these values.
+
+        False for values that no process of ours would write.
+        """
         try:
             return self.code is not None and is_rows_code(
                 code_key(), self._meta.db_table, self.coded(), bytes(self.code)
@@ -72,9 +75,9 @@ class Coded(models.Model):
 
 
 def _coded(field: models.Field[Any, Any], row: models.Model) -> Any:
-    """Return a column's value as codes cover it: the same before it is stored and when it is read.
+    """Return a column's value in the form that codes cover, which is the same before storing and after reading.
 
-    Of content it is the stored form, so that a code is checked without a key and stays valid when a run's key is
+    For content this is the stored form, so that a code is checked without a key and stays valid when a run's key is
     destroyed.
     """
     match value := field.stored_in(row) if isinstance(field, ContentField) else getattr(row, field.attname):
@@ -95,8 +98,8 @@ def _coded(field: models.Field[Any, Any], row: models.Model) -> Any:
 class Head(models.Model):
     """The one narrow row of a run that every step touches.
 
-    It has the fence, sequence, chain head, control flags and usage. Its key is the only index, so that updates stay in
-    the page (HOT).
+    It contains the fence, sequence, chain head, control flags and usage. Its key is the only index, so that updates
+    stay in the page (HOT).
     """
 
     run_id = models.UUIDField(primary_key=True)
@@ -116,14 +119,16 @@ class Head(models.Model):
     tool_calls = models.IntegerField(default=0)
     model_calls = models.IntegerField(default=0)
     unpriced_calls = models.IntegerField(
-        default=0, db_default=0, help_text="Model requests without a known cost: the model has no price."
+        default=0,
+        db_default=0,
+        help_text="Number of model requests without a known cost, because the model has no price.",
     )
     bytes = models.BigIntegerField(
         null=True,
         db_default=0,
-        help_text="Bytes of its events as stored; null: the run is older than this count.",
+        help_text="Stored bytes of its events; null if the run is older than this count.",
     )
-    # Caps on the run's usage; null: uncapped.
+    # Caps on the run's usage; null means uncapped.
     cap_steps = models.IntegerField(null=True)
     cap_tokens_in = models.BigIntegerField(null=True)
     cap_tokens_out = models.BigIntegerField(null=True)
@@ -176,18 +181,18 @@ class Event(models.Model):
                 name="ledger_event_one_fact_per_slot",
             )
         ]
-        indexes = [  # Finds, in journals of any length, runs with effects to undo and retried runs.
+        indexes = [  # To find, in journals of any length, runs with effects to undo and retried runs.
             models.Index(fields=["run_id"], condition=models.Q(kind="UndoRegistered"), name="ledger_event_to_undo"),
             models.Index(fields=["run_id"], condition=models.Q(kind="RunRetried"), name="ledger_event_retried"),
-            # Finds undone effects and version moves of a run.
+            # To find undone effects and version moves of a run.
             models.Index(
                 fields=["run_id"],
                 condition=models.Q(kind__in=["UndoAsked", "UndoBegun", "EffectUndone", "EffectLeft", "RunMigrated"]),
                 name="ledger_event_turned",
             ),
-            # Finds the events since a given time, for seals and traces. The index holds the first and last time of each
-            # megabyte of events: a few pages for gigabytes. An append only reads the summary of its own range, and only
-            # older ranges have one; autovacuum summarizes each range once it is full.
+            # To find the events since a given time, for seals and traces. The index holds the first and last time of
+            # each megabyte of events: a few pages for gigabytes. An append only reads the summary of its own range,
+            # which only older ranges have; autovacuum summarizes each range once it is full.
             BrinIndex(fields=["at"], name="ledger_event_by_time", autosummarize=True),
         ]
         triggers = append_only()
@@ -240,7 +245,7 @@ class LedgerEntry(models.Model):
 
 
 class OverrideRecord(Coded):
-    """A person's act that changed a run's course: who, role, reason, exact state, before and after."""
+    """A person's act that changed a run's course: actor, role, reason, exact state, values before and after."""
 
     id = models.BigAutoField(primary_key=True)
     run_id = models.UUIDField()
@@ -329,7 +334,7 @@ class AccountRecord(models.Model):
     reason = models.TextField(blank=True, default="", db_default="")
     tx = models.TextField(blank=True, default="", db_default="")
     code = models.BinaryField(null=True)
-    # Its place in the list, and the links to the previous record.
+    # The record's place in the list, and its link to the previous record.
     n = models.BigIntegerField(null=True)
     prev_hash = models.BinaryField(max_length=32, null=True)
     hash = models.BinaryField(max_length=32, null=True)
@@ -359,7 +364,7 @@ class RowCode(models.Model):
     table_name = models.TextField()
     key = models.TextField()
     n = models.BigIntegerField()
-    state = models.TextField(help_text="Digest of the row; empty: it was not there.")
+    state = models.TextField(help_text="Digest of the row; empty if the row was absent.")
     code = models.BinaryField()
 
     class Meta:
@@ -395,7 +400,7 @@ class VerificationJob(models.Model):
     asked_by = models.TextField()
     asked_at = models.DateTimeField(db_default=Now())
     since = models.DateTimeField(null=True, help_text="Only runs with events since then; null for every run.")
-    runner = models.UUIDField(null=True, help_text="The process that works on it.")
+    runner = models.UUIDField(null=True, help_text="The process that carries it out.")
     alive_at = models.DateTimeField(null=True)
     after = models.UUIDField(null=True, help_text="Runs up to this id are done.")
     runs = models.BigIntegerField(default=0)

@@ -38,7 +38,7 @@ class WriteTimed:
 
 # Called in the thread or event loop of the request or write, so it must neither block nor fail.
 Observer = Callable[[Any], None]
-# Observers by class of event. Callers check `if Answered in installed` first, so that it costs nothing without
+# Observers by class of event. Callers check `if Answered in installed` first, so that there is no cost without
 # observers.
 installed: dict[type[Any], tuple[Observer, ...]] = {}
 
@@ -52,7 +52,7 @@ def register(observers: Mapping[type[Any], Observer]) -> None:
 
 
 def tell(happened: object) -> None:
-    """Call the observers of its class. Their errors are only logged, since what they observe has already happened."""
+    """Call the observers of its class. Their errors are only logged, since the observed event has already happened."""
     for observer in installed.get(type(happened), ()):
         try:
             observer(happened)

@@ -1,4 +1,4 @@
-"""Check that this process's database role can't rewrite the record: a bug or injected SQL could use that right."""
+"""Check that this process's database role can't rewrite the record: otherwise a bug or injected SQL could do so."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _FIX = (
 def problem_of(ask: Callable[[str, Sequence[Any]], tuple[str, bool, str]]) -> str | None:
     """Return the problem of a database role in one line, or None.
 
-    `ask` runs a statement in that role and returns one row.
+    `ask` runs a statement under that role and returns one row.
     """
     role, is_superuser, owned = ask(_WHO, [_RECORD])
     if is_superuser:
@@ -43,7 +43,7 @@ def problem_of(ask: Callable[[str, Sequence[Any]], tuple[str, bool, str]]) -> st
     return f"the database role {role!r} owns {owned}, so it can rewrite the record: {_FIX}" if owned else None
 
 
-# Further checks that return a reason not to serve, as `refusal` does. Apps above register theirs.
+# Further checks that return a reason not to serve, like `refusal`. Apps above register theirs.
 others: list[Callable[[], str | None]] = []
 
 

@@ -1,17 +1,17 @@
-"""Protect rows that grant something: tell whether the application wrote their present state.
+"""Protect rows that grant rights: tell whether the application wrote their current state.
 
-Code that grants something because of a row reads the row together with `proof_sql` and calls `is_authentic`.
+Code that grants a right because of a row reads the row together with `proof_sql` and calls `is_authentic`.
 """
 
 # The runtime role may change accounts, roles, keys, invitations, schedules and prices, so injected SQL could too. Such
-# a row counts only with a code under the installation's key (`ledger/codes.py`), which is not in the database.
+# a row is valid only with a code under the installation's key (`ledger/codes.py`), which is not in the database.
 # `protect` registers a table: from then on every write renews the row's code (`save`, `delete`, changes of many-to-many
 # relations).
 #
 # Each row has one code in `ledger_rowcode`, which outlives it and shows that a deleted row is missing. The code covers
-# its own number, which the database lets rise by one only, so neither an old state nor an old code can be put back. A
-# row changes only under its lock and only from a coded state: changing something else about a forged row doesn't give
-# it a code.
+# its own number, which the database only lets rise by one, so neither an old state nor an old code can be restored. A
+# row changes only under its lock and only from a coded state: changing another column of a forged row doesn't give it a
+# code.
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ChangedOutside(DurableAgentsError):
     def __init__(self, table: str, key: str) -> None:
         super().__init__(
             f"The {name_of(registry[table], key)} was changed in the database, outside the application, so it grants "
-            "nothing. An administrator compares it with the audit list and confirms it on the server: "
+            "nothing. An administrator must compare it with the audit list and confirm it on the server: "
             f"manage.py ledger confirm {table} {key}"
         )
 
@@ -54,8 +54,8 @@ class Protected:
     """A table whose rows carry codes over all columns but `free`.
 
     If a code also covers or depends on rows of other tables, `proof` is SQL for the proofs of a row `{row}` (see
-    ledger/sql/protected.sql), and `holds` are those tables with the column that names the row. A row that does not
-    fulfil the SQL condition `counts` is treated as absent.
+    ledger/sql/protected.sql), and `holds` are those tables with the column that names the row. A row that does not meet
+    the SQL condition `counts` is treated as absent.
     """
 
     model: type[models.Model]
@@ -95,7 +95,7 @@ class Protected:
                 SELECT FROM {self.table} t WHERE t."{self.key}"::text = c.key AND {self.counts.format(row="t")})"""
 
     def proofs_sql(self) -> str:
-        """Return SQL for the proofs of all rows that fulfil `counts`, and of deleted rows."""
+        """Return SQL for the proofs of all rows that meet `counts`, and of deleted rows."""
         there = f"SELECT {self.proof_sql('t')} AS proof FROM {self.table} t WHERE {self.counts.format(row='t')}"
         return f"{there} UNION ALL {self.gone_sql()}"
 
@@ -113,7 +113,8 @@ registry: dict[str, Protected] = {}
 def protect(model: type[models.Model], what: str, *, named_by: str, **more: Any) -> Protected:
     """Give every row of a model a code.
 
-    `more` are fields of `Protected`. If the model's rows have a code column, this code only proves that they exist.
+    `more` are further fields of `Protected`. If the model's rows have a code column, this code only proves that they
+    exist.
     """
     if issubclass(model, Coded):
         more["free"] = frozenset(each.column for each in model._meta.concrete_fields if not each.primary_key)
@@ -123,7 +124,10 @@ def protect(model: type[models.Model], what: str, *, named_by: str, **more: Any)
 
 
 def belongs_to(model: type[models.Model], protected: Protected, key: str, *, free: Collection[str] = ()) -> None:
-    """Make rows of a model part of the protected row that `key` names. Saving only fields in `free` renews no code."""
+    """Make rows of a model part of the protected row with the key `key`.
+
+    Saving only fields in `free` renews no code.
+    """
 
     def keys(instance: Any, update_fields: Collection[str] | None = None) -> list[Any]:
         found = getattr(instance, key)
@@ -133,7 +137,7 @@ def belongs_to(model: type[models.Model], protected: Protected, key: str, *, fre
         if key == "pk" and instance._state.adding:
             return sign_if_nobody_acts()  # there is no row to lock yet
         for each in keys(instance, update_fields):
-            # A forged row may be deleted, with all that belongs to it.
+            # A forged row may be deleted, with all its dependent rows.
             begin(protected, each, is_end=protected.model in (type(origin), getattr(origin, "model", None)))
 
     def after(sender: Any, instance: Any, update_fields: Any = None, **_: Any) -> None:
@@ -177,7 +181,10 @@ def _in_one_transaction(save: Callable[..., None]) -> Callable[..., None]:
 
 
 def begin(protected: Protected, key: Any, *, is_end: bool = False) -> None:
-    """Lock a row that is about to change, and sign the change. Raises ChangedOutside, unless it is being deleted."""
+    """Lock a row that is about to change, and sign the change.
+
+    Raises ChangedOutside, unless the row is being deleted.
+    """
     with connection.cursor() as cursor:
         cursor.execute(protected.lock_sql(), {"key": key})
     if not is_end:
@@ -192,7 +199,7 @@ def end(protected: Protected, key: Any) -> None:
 
 
 def seal(protected: Protected, key: Any) -> None:
-    """Give a row the code of its present state. The caller has locked and checked it before changing it."""
+    """Give a row the code of its current state. The caller has locked and checked it before changing it."""
     _, _, state, last = _read(protected, key)[0]
     if _fits(protected.table, str(key), state, last):
         return
@@ -216,7 +223,7 @@ def forged_rows(protected: Protected, **which: Any) -> list[Coded]:
 
 
 def confirm(protected: Protected, key: Any) -> None:
-    """Accept a row's present state, or its absence."""
+    """Accept a row's current state, or its absence."""
     for row in forged_rows(protected, pk=key):
         row.seal()
         row.save(update_fields=["code"])
@@ -224,7 +231,7 @@ def confirm(protected: Protected, key: Any) -> None:
 
 
 def check(protected: Protected, key: Any) -> None:
-    """Check that the application wrote a row's present state. Raises ChangedOutside."""
+    """Check that the application wrote a row's current state. Raises ChangedOutside."""
     if wrong := wrong_in(_read(protected, key)):
         raise ChangedOutside(*wrong)
 

@@ -10,18 +10,18 @@ from ledger.events import ApprovalRequested
 
 MASK = "…"
 Pattern = tuple[str, ...]
-# A callback token lets anyone answer the call. An idempotency key and access to the other system let anyone make the
-# call's request there first.
+# A callback token lets anyone answer the call. With an idempotency key and access to the upstream system, anyone could
+# make the call's request there first.
 _TOKEN = re.compile(r"(/api/v1/callbacks/)[^\s\"'?#/<>]+")
 _KEPT = len("da-") + 8  # characters that stay visible
 _KEY = re.compile(r"(?<![0-9A-Za-z])(da-[0-9a-f]{8})[0-9a-f]{32}(?![0-9A-Za-z])")
 
-# By tool name; tools of the same name in several agents share their fields.
+# Keyed by tool name; tools with the same name in several agents share their fields.
 _declared: dict[str, frozenset[Pattern]] = {}
 
 
 def masked_key(key: str | None) -> str | None:
-    """Return the beginning of an idempotency key, by which people find the call in the other system."""
+    """Return the beginning of an idempotency key, with which people find the call in the upstream system."""
     return key[:_KEPT] + MASK if key is not None and _KEY.fullmatch(key) else key
 
 
@@ -54,9 +54,9 @@ def declare(tool: str, paths: Collection[str]) -> None:
 
 
 def without_redacted(kind: str, clear: Mapping[str, Any], payload: Any) -> Any:
-    """Return the payload of a tool's event with dots in place of the fields that the tool declared.
+    """Return the payload of a tool's event with dots in place of the values of fields that the tool declared.
 
-    Values that an approval binds are not redacted.
+    Values that an approval is bound to are not redacted.
     """
     patterns = _declared.get(str(clear.get("tool"))) if kind != ApprovalRequested.KIND else None
     return _masked(payload, patterns, ()) if patterns else payload

@@ -20,7 +20,7 @@ _UNREADABLE = (ValueError, TypeError, KeyError, ArithmeticError, RecursionError,
 
 
 def row_of(model: type[Row], values: Any, readable: str | None = None) -> Row:
-    """Build a row from JSON (text or parsed). `readable` names the columns that stay readable if the rest isn't."""
+    """Build a row from JSON (text or parsed). `readable` names the columns that can be read even if the rest can't."""
     is_exact = any(isinstance(each, models.DecimalField) for each in model._meta.concrete_fields)
     try:
         columns = json.loads(values, parse_float=Decimal if is_exact else None) if isinstance(values, str) else values
@@ -30,7 +30,7 @@ def row_of(model: type[Row], values: Any, readable: str | None = None) -> Row:
 
 
 def moment_in(written: str) -> datetime:
-    """Parse a moment from JSON, clamped to Python's calendar."""
+    """Parse a time from JSON, clamped to Python's range."""
     return _TIMES.read(written)
 
 

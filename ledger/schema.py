@@ -1,6 +1,6 @@
 """Compare the database with this code: its protocol, migrations and SQL definitions.
 
-A process starts on a database of its own release or of the next one; running ones continue while `migrate` runs
+A process starts on a database of its own release or of the next one; running processes continue while `migrate` runs
 (docs/reference/upgrading.md).
 """
 
@@ -88,8 +88,8 @@ def protocol_of(alias: str = DEFAULT_DB_ALIAS) -> int:
 def migrate_refusal(alias: str = DEFAULT_DB_ALIAS) -> str | None:
     """Return why `migrate` must not touch the database, or None.
 
-    Older code would grant rights on newer tables, and processes from two releases ago would call functions that this
-    code no longer has.
+    Older code would grant rights on newer tables, and processes two releases older would call functions that this code
+    no longer has.
     """
     if unknown := _unknown(MigrationLoader(connections[alias])):
         return _unfit(unknown, alias)
@@ -119,13 +119,13 @@ def _unknown(loader: MigrationLoader) -> list[Migration]:
 
 
 def _brought() -> set[str]:
-    """Return the library apps that removable apps bring along, as declared in their first migrations."""
+    """Return the library apps that removable apps depend on, as declared in their first migrations."""
     labels = [each.name for each in iter_modules(import_module(_CONTRIB).__path__)]
     return {app for label in labels for app in getattr(_first_migration(label), "brings", ())}
 
 
 def _first_migration(label: str) -> Any:
-    """Return the first migration of an app that comes with this code; None if it has none."""
+    """Return the first migration of an app of this code; None if there is none."""
     try:
         return import_module(f"{_CONTRIB}.{label}.migrations.0001_initial").Migration
     except ModuleNotFoundError:
@@ -133,9 +133,10 @@ def _first_migration(label: str) -> Any:
 
 
 def _need(loader: MigrationLoader, label: str, name: str) -> str | None:
-    """Return why an app that was taken out of INSTALLED_APPS must stay; empty if it may go.
+    """Return why an app that was removed from INSTALLED_APPS must stay; empty if it may be removed.
 
-    The app's first migration declares the reason. None if the migration isn't of an app that comes with this code.
+    The app's first migration declares the reason. Return None if the migration belongs to an app that is not part of
+    this code.
     """
     try:
         import_module(f"{_CONTRIB}.{label}.migrations.{name}")
@@ -156,7 +157,7 @@ def _unfit(unknown: Collection[Migration], alias: str) -> str:
     needs = {f"{_CONTRIB}.{label}": why for label, name in unknown if (why := _need(loader, label, name))}
     if needs:
         named = [f"{app} ({why})" for app, why in sorted(needs.items())]
-        return f"INSTALLED_APPS lacks {_few(named)}, which the database needs: put it back"
+        return f"INSTALLED_APPS lacks {_few(named)}, which the database needs: add it again"
     with connections[alias].cursor() as cursor:
         cursor.execute("SELECT to_regclass('ledger_definition') IS NULL")
         (is_older,) = cursor.fetchone()

@@ -1,6 +1,6 @@
 """Keeps secret values out of recorded texts.
 
-A secret store sets the scrubber when it first reads a value, so a process that reads none pays nothing.
+A secret store sets the scrubber when it first reads a value, so processes that read no secret have no cost.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Scrubber(Protocol):
     def error(self, text: str) -> str:
         """Return an error text with secret values replaced.
 
-        Beginnings and ends of values are replaced too, where the text was cut.
+        Where the text was truncated, beginnings and ends of values are replaced too.
         """
 
 

@@ -1,7 +1,7 @@
 """Derive ids of trace spans from the place in the record that a span describes.
 
-The ids are not stored: any process can name the span of a step that another one exported, and a row of the record leads
-to its span.
+The ids are not stored: any process can name the span of a step that another one exported, and from a row of the record
+its span can be found.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from hashlib import blake2b
 def span_id(run_id: str, *place: object) -> str:
     """Return the id of a span of a run, 16 hex digits.
 
-    Without a `place` it is the span of the run itself; that of a call has slot, attempt and "call" as place.
+    Without a `place` it is the span of the run itself; for a call, the place is slot, attempt and "call".
     """
     return blake2b("|".join([run_id, *map(str, place)]).encode(), digest_size=8).hexdigest()
 
 
 def viewer_url(template: str, trace_id: str, span: str) -> str:
-    """Return the address of a span in a trace viewer; "" without a template of addresses."""
+    """Return the URL of a span in a trace viewer; "" if no URL template is configured."""
     return template.replace("{trace_id}", trace_id).replace("{span_id}", span)
 
 

@@ -21,6 +21,6 @@ def zone_of(name: str) -> ZoneInfo:
 
 @lru_cache(maxsize=1)
 def zones() -> frozenset[str]:
-    """Return the zone names that mean the same everywhere: without machine-local names and leap-second zones."""
+    """Return the zone names with the same meaning everywhere: without machine-local names and leap-second zones."""
     no = ("localtime", "posixrules", "Factory")
     return frozenset(name for name in available_timezones() if name not in no and not name.startswith(_OF_A_MACHINE))

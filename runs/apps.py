@@ -17,8 +17,8 @@ class RunsConfig(AppConfig):
 
     def ready(self) -> None:
         """Load this process's agents and validate each graph before any run can start.
-        Raises ImproperlyConfigured, in one line, for a module that is missing, unloadable or without agents, and for an
-        invalid agent."""
+        Raises ImproperlyConfigured, with a one-line text, for a module that is missing, unloadable or without agents,
+        and for an invalid agent."""
         from ledger.web.seeing import viewers
         from runs import features, seen
         from runs import protected as protected  # connects signal handlers
@@ -35,7 +35,7 @@ class RunsConfig(AppConfig):
             if not any(_agents_of(module)):
                 raise ImproperlyConfigured(
                     f"DURABLEAGENTS_AGENTS: {name} ({module.__file__}) defines no agent: "
-                    "make one with Agent(name, version, …), or name its module"
+                    "define one with Agent(name, version, …), or name the module that does"
                 )
         for agent in registry.agents():
             try:
@@ -70,7 +70,7 @@ def _spot(name: str, error: SyntaxError) -> str:
         return f"{error.filename}, line {error.lineno}"
     try:
         spec = find_spec(name)
-    except (ImportError, SyntaxError, ValueError):  # the parent package has errors itself
+    except (ImportError, SyntaxError, ValueError):  # the parent package itself has errors
         spec = None
     return error.filename or (spec.origin if spec is not None else None) or "its source"
 

@@ -1,4 +1,4 @@
-"""Background tasks and threads. None of them may end unnoticed."""
+"""Background tasks and threads. Run background tasks and threads, none of which may end unnoticed."""
 
 from __future__ import annotations
 
@@ -53,8 +53,9 @@ def kept_thread(what: str, act: Callable[[], None]) -> None:
 @dataclass(frozen=True, slots=True)
 class Duty:
     """A periodic job that an app adds to workers.
-    `is_due` is an SQL condition checked every few seconds. `act` does all that is due, in its own thread and
-    connection; it may take long and run concurrently in several workers. `then` names the jobs that it makes due."""
+    `is_due` is an SQL condition checked every few seconds. `act` does all the due work, in its own thread and with its
+    own connection; it may take long and run concurrently in several workers. `then` names the jobs that become due
+    after it."""
 
     name: str
     is_due: str

@@ -8,8 +8,8 @@ import random
 
 def pause_seconds(n: int, *, first: float, longest: float, spread: float = 0.0) -> float:
     """Return the delay before the n-th attempt, counted from 1; 0 before a first failure.
-    It is `first`, doubled for each further attempt up to `longest`, less a random part of up to `spread` of it, which
-    keeps attempts that began together apart."""
+    It is `first`, doubled for each further attempt up to `longest`, minus a random part of it of up to `spread`, which
+    spreads out attempts that began together."""
     if n < 1:
         return 0.0
     return min(first * 2.0 ** min(n - 1, 64), longest) * random.uniform(1.0 - spread, 1.0)

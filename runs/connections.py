@@ -1,4 +1,4 @@
-"""The database's address for connections outside Django: listeners, heartbeats, the hot path. They use
+"""Connection parameters of the database for connections outside Django: listeners, heartbeats, the hot path. They use
 `DATABASE_DIRECT_URL` to bypass a transaction pooler, which breaks LISTEN and advisory locks."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from uuid import UUID
 from django.conf import settings
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-# Keys of OPTIONS that only Django's backend knows, and libpq doesn't.
+# Keys of OPTIONS that Django's backend knows, but libpq doesn't.
 _DJANGO_ONLY = frozenset({"pool", "server_side_binding", "isolation_level", "assume_role"})
 _LIBPQ_NAMES = {"NAME": "dbname", "USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
 # Keepalives, so that a half-open connection (the server's machine vanished) is noticed within half a minute.
@@ -18,7 +18,7 @@ _tag = ""
 
 def tag_of(incarnation: UUID) -> str:
     """Return the suffix of a worker's connection names.
-    Connections are found and closed by it when the worker is gone."""
+    It is used to find and close connections when the worker is gone."""
     return incarnation.hex[:16]
 
 
@@ -30,7 +30,7 @@ def sign_connections(incarnation: UUID) -> None:
 
 
 def dsn(*, name: str = "durableagents") -> str:
-    """Return libpq's connection string; `name` is shown in `pg_stat_activity`.
+    """Return a connection string for libpq; `name` is shown in `pg_stat_activity`.
     The settings are read at every call, because a test run renames the database after they were loaded."""
     direct = settings.DURABLEAGENTS.database_direct_url
     database = settings.DATABASES["default"]

@@ -1,13 +1,14 @@
-"""Named crash points, for tests. The environment or a file arms them. Refused in production; free when unarmed.
+"""Named crash points, for tests. They are armed by the environment or a file. They are refused in production, and cost
+nothing when unarmed.
 
     DURABLEAGENTS_FAILPOINTS="CP2@file_purchase_order:kill:1,CP4:stop:2"
     DURABLEAGENTS_FAILPOINT_DIR=/some/folder            its file `armed` may hold more points, one per line
 
-`point[@tool][/run]:action:nth` does an action at the nth hit in a process: `kill` (SIGKILL to itself), `stop` (SIGSTOP)
-or `raise`. Each armed point acts once across all processes and restarts, because a marker file is created exclusively
-before it acts. A point with a leading `+` is inactive until the one before it has acted, for crashes during recovery.
-The same point armed twice acts twice. The file is read again when it changes, so that one long-lived installation
-serves many test cases.
+`point[@tool][/run]:action:nth` performs the action at the nth hit in a process: `kill` (SIGKILL to itself), `stop`
+(SIGSTOP) or `raise`. Each armed point fires once across all processes and restarts, because a marker file is created
+exclusively before it acts. A point with a leading `+` is inactive until the point before it has fired, for crashes
+during recovery. The same point armed twice fires twice. The file is read again when it changes, so that one long-lived
+installation serves many test cases.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ class _Armed:
             return
         if self.action == "raise":
             raise FailpointHit(f"failpoint {self.point} at {self.tool or 'any tool'}")
-        # To this thread itself: another thread could take a SIGSTOP sent to the process, while this one runs on past
-        # the point.
+        # The signal is sent to this thread: a SIGSTOP sent to the process could be taken by another thread, while this
+        # one continues past the point.
         signal.pthread_kill(threading.get_ident(), _SIGNALS[self.action])
 
 
@@ -87,7 +88,7 @@ def parse(text: str, folder: Path) -> list[_Armed]:
 
 def marker_name(part: str, before: int = 0) -> str:
     """Return the name of the file that marks a point as done.
-    `before` is how often the same point was armed earlier."""
+    `before` is the number of times that the same point was armed earlier."""
     return part.replace("+", "then_").replace(":", "_").replace("@", "_at_").replace("/", "_of_") + (
         f"_again_{before}" if before else ""
     )
@@ -155,7 +156,7 @@ def hit(point: str, tool: str = "", run: str = "") -> None:
 
 
 def is_armed(point: str, run: str = "") -> bool:
-    """Return whether a point is armed. For points that are expensive to reach exactly."""
+    """Return whether a point is armed. Use this for points that are expensive to reach exactly."""
     if not (points := _armoury().points()):
         return False
     run = run or _driven.get()

@@ -1,5 +1,5 @@
 """Registry of the features that apps add.
-The core imports none of them; an app installs its own as Django starts."""
+The core imports none of them; an app installs its own when Django starts."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ T = TypeVar("T")
 @dataclass(frozen=True, kw_only=True)
 class Notification:
     """News for people.
-    Its `kind` decides who is notified. The same `fact` of a kind is notified once. With a `person` only that account is
-    notified, if it may see the news. `about` names a subject that has no id of its own."""
+    The `kind` decides who is notified. The same `fact` of a kind is notified once. With a `person` only that account is
+    notified, if it may see the subject. `about` names a subject that has no id of its own."""
 
     kind: str
     fact: str
@@ -79,9 +79,9 @@ class Notification:
 
 @dataclass(frozen=True, kw_only=True)
 class Queues:
-    """The queues that questions are put to.
+    """The queues to which questions are addressed.
     `statement` is an SQL expression of all queues as one JSON document (jsonb), and `is_ours` checks one row of it.
-    `role_of` locks a queue's row and returns the role in charge of it, the authority for what a queue allows; None if
+    `role_of` locks a queue's row and returns the role in charge of it, which decides what a queue allows; None if
     there is no such queue. It raises Forbidden if the row was not written by our processes. `escalated` returns the
     queues to which questions of these runs were escalated."""
 
@@ -117,7 +117,7 @@ Sweep = Callable[[list[UUID], float], list[tuple[UUID, UUID, Exception]]]
 
 @dataclass(frozen=True, kw_only=True)
 class PromptSweep:
-    """A sweep that is called while the SQL condition `is_due` holds."""
+    """A sweep that is called while the SQL condition `is_due` is true."""
 
     is_due: str
     act: Sweep
@@ -127,10 +127,10 @@ class PromptSweep:
 class StartRules:
     """Rules about the versions that new runs of an agent get.
     `statement` is an SQL expression with the parameter `agent`, read as a run starts, after the agent's lock for starts
-    was taken. From its value, `closed_in` returns the versions that take no new runs, and `assign` returns the version
-    for a start that names only the agent, and its tags; None means the newest open version. Both raise ChangedOutside
-    if the rules were forged. `store` keeps an assignment with its run. `closed` is an SQL query of the closed
-    versions."""
+    was taken. From its value, `closed_in` returns the versions that accept no new runs, and `assign` returns the
+    version for a start that names only the agent, and its tags; None means the newest open version. Both raise
+    ChangedOutside if the rules were forged. `store` keeps an assignment with its run. `closed` is an SQL query of the
+    closed versions."""
 
     statement: str
     closed: str
@@ -142,9 +142,9 @@ class StartRules:
 @dataclass(frozen=True, kw_only=True)
 class RunSearch:
     """Search of runs.
-    `terms` returns the words by which a new run is found. `by_words` finds runs that have all these words and these
-    column values; it returns their ids, newest first, and whether more may match. `by_attributes` checks a search by
-    attributes, and returns its pages. Both raise BadSearch. For an agent (by name; "" for all), `attributes` returns
+    `terms` returns the words with which a new run can be found. `by_words` finds runs that have all these words and
+    these column values; it returns their ids, newest first, and whether more may match. `by_attributes` checks a search
+    by attributes, and returns its pages. Both raise BadSearch. For an agent (by name; "" for all), `attributes` returns
     the searchable attributes with their kinds, and `orders` the sort orders with labels. `attributes_of` reads the
     attributes of runs."""
 
@@ -159,8 +159,8 @@ class RunSearch:
 @dataclass(frozen=True, kw_only=True)
 class Certification:
     """Certificates of keyed tools.
-    `for_worker` returns the ones that a worker relies on. `read` reads all of them, and returns a function that gives
-    the certificate for an agent (by name) and tool."""
+    `for_worker` returns the certificates that a worker relies on. `read` reads all of them, and returns a function that
+    returns the certificate for an agent (by name) and tool."""
 
     for_worker: Callable[[Pool], Certificates]
     read: Callable[[], Callable[[str, Tool], Certificate]]
@@ -169,9 +169,10 @@ class Certification:
 @dataclass(frozen=True, kw_only=True)
 class StepUp:
     """Proof of identity at decisions; a guard of decisions checks it.
-    `answer` checks the proof in a decision's form, given the approval and a text of what is approved: it returns a page
-    that asks again if the proof is wrong, and evidence for the guard. `ask` returns the page that asks for a proof.
-    Raises DurableAgentsError if the user has nothing to prove it with."""
+    `answer` checks the proof in a decision's form, given the approval and a text about what is approved: it returns a
+    page that asks again if the proof is wrong, and evidence for the guard. `ask` returns the page that asks for a
+    proof.
+    Raises DurableAgentsError if the user has no means of proof."""
 
     answer: Callable[[HttpRequest, str, Approval], tuple[HttpResponse | None, Any]]
     ask: Callable[[HttpRequest, str, Approval, Wanted], HttpResponse]
@@ -181,7 +182,7 @@ class StepUp:
 class RunCommand:
     """A verb of `manage.py runs`.
     `lines` carries it out for a run's id and the options, and yields lines to print. Raises DurableAgentsError, which
-    is printed in one line, with exit code 2."""
+    is printed on one line, with exit code 2."""
 
     add_arguments: Callable[[ArgumentParser], None]
     lines: Callable[[UUID, Mapping[str, Any]], Iterator[str]]
@@ -233,9 +234,9 @@ class Feature:
     search: RunSearch | None = None
     step_up: StepUp | None = None
 
-    # Yields statements that are executed with a run's creation, given its id. The run's first events are packed inside
-    # the context. Nothing may be kept beyond it, since the creation may be refused, and another process may create the
-    # same run.
+    # Yields statements that are executed with a run's creation, given its id. The run's first events are packed within
+    # the context. Nothing may be kept after the context ends, since the creation may be refused, and another process
+    # may create the same run.
     on_birth: Sequence[Callable[[UUID], AbstractContextManager[list[Statement]]]] = ()
     # Called with the ids of runs whose payloads this process is about to read or write in an event loop.
     before_read: Sequence[Callable[[Connection, Collection[UUID]], Awaitable[None]]] = ()
@@ -255,12 +256,12 @@ class Feature:
     on_wait_moved: Mapping[str, Callable[[Wait], None]] = field(default_factory=dict)
     # Sweeps that are called every few seconds.
     sweeps: Sequence[Sweep] = ()
-    # Sweeps that are called within about a second of being due, however much other work there is.
+    # Sweeps that are called within about a second of being due, regardless of other work.
     prompt_sweeps: Sequence[PromptSweep] = ()
     # Called with a process's kind (web, worker) before it serves. Returns the reason why it must not serve, or None. If
     # it raises django.db.OperationalError during an outage, it is called again.
     on_serving: Sequence[Callable[[str], str | None]] = ()
-    # Called by `up` once it has started. Returns lines that say what keeps runs from being executed.
+    # Called by `up` once it has started. Returns lines that tell why runs are not executed.
     start_notices: Sequence[Callable[[], list[str]]] = ()
     # Called with each new connection of a worker's event loop, before its first use. An error keeps the connection from
     # being used.
@@ -271,7 +272,7 @@ class Feature:
     while_driving: Sequence[Callable[[Callable[[], int]], AbstractContextManager[None]]] = ()
     # Notified of writes and requests, by the observer's class in ledger/observers.py.
     observers: Mapping[type[Any], Observer] = field(default_factory=dict)
-    # Called often. Returns whether this process must claim and send nothing for now.
+    # Called often. Returns whether this process must not claim or send anything at the moment.
     fences: Sequence[Callable[[], bool]] = ()
     # Periodic jobs of workers, each in its own thread.
     periodic: Sequence[Duty] = ()
@@ -281,16 +282,16 @@ class Feature:
     metrics: Sequence[Callable[[], Iterable[Metric]]] = ()
 
     # Called before an answer is recorded that lets a fork repeat a call of the original run, with the fork, the
-    # question, the answer and the database's clock. Returns what the answer attests about the call's sender, or "".
+    # question, the answer and the database's clock. Returns what the answer confirms about the call's sender, or "".
     # Raises DurableAgentsError to refuse the answer.
     attest_repeat: Callable[[Run, WaitOpened, Any, datetime], str] | None = None
-    # Called before a session begins, with the account whose first factor was valid, how strong that was, and the
-    # address to continue at. Returns the address of a page that asks for a second factor first, or None.
+    # Called before a session begins, with the account whose first factor was valid, the strength of that factor, and
+    # the URL to continue at. Returns the URL of a page that asks for a second factor first, or None.
     second_factors: Sequence[Callable[[HttpRequest, User, str, str], str | None]] = ()
-    # Called before an administrator changes something, with a text of the change, and whether the form has no secrets.
-    # Returns the page that asks the administrator to sign in again and then sends the form, or None.
+    # Called before an administrator changes something, with a text about the change, and whether the form is free of
+    # secrets. Returns the page that asks the administrator to sign in again and then sends the form, or None.
     reauthentications: Sequence[Callable[[HttpRequest, str, bool], HttpResponse | None]] = ()
-    # Returns a line that `manage.py up` prints below the address of a new console without the demo, given its
+    # Returns a line that `manage.py up` prints below the URL of a new console without the demo, given its
     # environment.
     greetings: Sequence[Callable[[Any], str]] = ()
     # Further ways to sign in, for the sign-in page: a template and its values.
@@ -298,11 +299,12 @@ class Feature:
 
     # Called after each action on a run, with the action's name.
     on_action: Sequence[Callable[[str, Run], None]] = ()
-    # Notify people after the commit. See `notify` below.
+    # Notifies people after the commit. See `notify` below.
     notifiers: Sequence[Callable[[Notification], None]] = ()
     # Called when a rule change is proposed that a second person must confirm.
     on_change_proposed: Sequence[Callable[[ProposedChange], None]] = ()
-    # Called before a run's content is removed, by erasure or by age. Returns the reason why it must be kept, or None.
+    # Called before a run's content is removed, by erasure or because of its age. Returns the reason why it must be
+    # kept, or None.
     removal_refusals: Sequence[Callable[[UUID], str | None]] = ()
     # Called with the ids of runs whose content was erased, to remove copies elsewhere. An error refuses the erasure.
     on_erased: Sequence[Callable[[Collection[UUID]], None]] = ()
@@ -311,11 +313,13 @@ class Feature:
     # Called every few seconds with the versions of ready runs that no worker has.
     on_versions_missing: Sequence[Callable[[Sequence[str]], None]] = ()
 
-    # Return the reason for an active run's status. The first that is not None replaces the core's. They make no query.
+    # Return the reason for an active run's status. The first reason that is not None replaces that of the core. They
+    # make no query.
     status_reasons: Sequence[Callable[[RunFacts], FeatureReason | None]] = ()
-    # Return a further sentence about an active run's status, for pages, lists and `why`. They make no query either.
+    # Return a further sentence about an active run's status, for pages, lists and `why`. These functions make no query
+    # either.
     status_notes: Sequence[Callable[[RunFacts], Sentence | None]] = ()
-    # Return further actions on the things that a run waits for, and further sentences of `why` ("" for none).
+    # Return further actions on the waits of a run, and further sentences of `why` ("" for none).
     offers: Sequence[Callable[[RunFacts, Reader], list[Offer]]] = ()
     remarks: Sequence[Callable[[RunFacts], str]] = ()
     # Called after an account's sessions were ended: all of them or, with a request, all but the one that sent it.
@@ -363,8 +367,8 @@ class Feature:
     run_list_links: Sequence[tuple[str, str]] = ()
     # Links on the page of an archived run, in the same form.
     archived_run_links: Sequence[tuple[str, str]] = ()
-    # Called with a queue's name before it is removed. Returns what still needs it, as the beginning of a sentence, or
-    # "".
+    # Called with a queue's name before it is removed. Returns what still needs the queue, as the beginning of a
+    # sentence, or "".
     queue_uses: Sequence[Callable[[str], str]] = ()
     # Extra template values for a queue's page, and for the page of all queues (given the account), and the templates
     # that show them.
@@ -374,7 +378,7 @@ class Feature:
     queue_list_templates: Sequence[str] = ()
     # Links on the page of all queues: the text and the name of the URL.
     queue_list_links: Sequence[tuple[str, str]] = ()
-    # Fields of forms, by form: the place on the page and the label of each, for links from errors.
+    # Fields of forms, by form: the anchor on the page and the label of each, for links from errors.
     form_fields: Mapping[str, Mapping[str, tuple[str, str]]] = field(default_factory=dict)
     # Labels of values in records of changes, and functions that describe a value in words, by the value's name.
     change_labels: Mapping[str, str] = field(default_factory=dict)
@@ -391,9 +395,9 @@ installed: dict[str, Feature] = {}
 
 
 def install(*features: Feature) -> None:
-    """Add features to this process. A feature replaces one of the same name, whose checks stay registered."""
+    """Add features to this process. A feature replaces one with the same name, whose checks stay registered."""
     for each in features:
-        installed.pop(each.name, None)  # so that the new one comes last
+        installed.pop(each.name, None)  # so that the new feature comes last
         installed[each.name] = each
         runs.register(*each.run_checks, **each.run_tables)
         registers.register(*each.record_checks)
@@ -407,7 +411,7 @@ def parts_of_all(parts: Callable[[Feature], Sequence[T]]) -> Iterator[T]:
 
 
 def notify(news: Notification) -> None:
-    """Call every feature's notifiers in the caller's transaction. Without any, nobody is notified."""
+    """Call every feature's notifiers in the caller's transaction. Without notifiers, nobody is notified."""
     for tell in parts_of_all(lambda each: each.notifiers):
         tell(news)
 
@@ -428,7 +432,7 @@ async def prepare_reading(connection: Connection, run_ids: Collection[UUID]) -> 
 
 
 def search_terms(run_id: UUID, **about: Any) -> list[str]:
-    """Return the words by which a new run is found; none if no feature provides search."""
+    """Return the words with which a new run can be found; none if no feature provides search."""
     search = only(lambda each: each.search)
     return [] if search is None else search.terms(run_id, **about)
 
@@ -444,8 +448,8 @@ def worker_certificates(pool: Pool) -> Certificates:
 
 def certificate_reader() -> CertificateReader:
     """Read the certificates, and return a function that gives the one for an agent's name and a tool.
-    It returns None if the tool sends no idempotency key and so needs no certificate, or if no feature provides
-    certificates."""
+    The function returns None if the tool sends no idempotency key and therefore needs no certificate, or if no feature
+    provides certificates."""
     certification = only(lambda each: each.certification)
     certificate_of = certification.read() if certification else None
 
@@ -490,7 +494,7 @@ def driving(count_commits: Callable[[], int]) -> Iterator[None]:
 
 
 def handler(parts: Callable[[Feature], Mapping[str, T]], kind: str) -> T | None:
-    """Return the handler of this kind; the feature installed last wins."""
+    """Return the handler of this kind; the most recently installed feature wins."""
     return next((found for each in reversed(installed.values()) if (found := parts(each).get(kind)) is not None), None)
 
 

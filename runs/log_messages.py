@@ -1,4 +1,4 @@
-"""The fleet's log messages for operators, one line per event that may need action."""
+"""The fleet's log messages for operators, one line for each event that may need action."""
 
 from __future__ import annotations
 

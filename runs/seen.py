@@ -23,7 +23,7 @@ _THEIRS = "SELECT id FROM runs_run WHERE creator = %s UNION ALL SELECT run_id FR
 
 
 def is_seen(run: str, who: Viewer) -> Sql:
-    """Return the condition that a row of runs_run, aliased `run`, is visible."""
+    """Return the SQL condition for a row of runs_run (with the alias `run`) to be visible."""
     if who.sees_all:
         return "true", []
     tagged = f"EXISTS (SELECT 1 FROM runs_runtag seen WHERE seen.run_id = {run}.id AND seen.tag = ANY(%s))"
@@ -31,15 +31,15 @@ def is_seen(run: str, who: Viewer) -> Sql:
 
 
 def is_of_seen(column: str, who: Viewer) -> Sql:
-    """Return the condition that a row's run is visible, for a table whose `column` holds the run's id."""
+    """Return the SQL condition for a row's run to be visible, for a table with the run's id in `column`."""
     if who.sees_all:
         return "true", []
     return f"{column} IN ({_THEIRS})", [who.person, sorted(who.tags)]
 
 
 def arm(who: Viewer, column: str = "run_id") -> dict[str, Any]:
-    """Return the same condition as an arm of a list (`ledger/web/cursors.py`).
-    It is {} for viewers who see everything."""
+    """Return the same condition as a branch of a list's UNION (`ledger/web/cursors.py`).
+    The result is {} for viewers who see everything."""
     if who.sees_all:
         return {}
     text, values = is_of_seen(column, who)
@@ -55,7 +55,7 @@ def fits(who: Viewer, at: str = "run") -> Q:
 
 
 def among(run_ids: Iterable[UUID | None], who: Viewer | None = None) -> frozenset[UUID]:
-    """Return those of these runs that are visible."""
+    """Return which of these runs are visible."""
     who = who or viewer()
     ids = {run_id for run_id in run_ids if run_id is not None}
     if who.sees_all or not ids:
@@ -74,9 +74,9 @@ def sees(who: Viewer, run_id: UUID) -> bool:
 
 
 def readable(creators: Mapping[UUID, int | None], who: Viewer | None = None) -> frozenset[UUID]:
-    """Return the visible runs whose payloads may be read, from the creators by run.
-    Erased runs, which nobody may read, must be left out by the caller. Viewers who only see their own runs read all of
-    them. Queries the database only for viewers who own tags."""
+    """Return the visible runs whose payloads may be read, given the creators by run.
+    Erased runs, which nobody may read, must be left out by the caller. Viewers who only see their own runs may read all
+    of them. The database is only queried for viewers who own tags."""
     who = who or viewer()
     if who.reads_all or not who.sees_all:
         return frozenset(creators)
@@ -97,8 +97,8 @@ def reads(who: Viewer, run_id: UUID) -> bool:
 
 
 def walks(who: Viewer, arms: Sequence[Arm], after: Sql = ("true", [])) -> list[Sql]:
-    """Return statements that select (run_id, created_at) of visible runs of any arm, newest first.
-    Each takes its limit as its last value. `after` is a condition on `created_at, id` of a table `r`."""
+    """Return statements that select (run_id, created_at) of visible runs in any branch, newest first.
+    The last parameter of each is its limit. `after` is a condition on `created_at, id` of a table `r`."""
     found: list[Sql] = []
     later, place = after
     for each in arms:
@@ -127,10 +127,10 @@ def walks(who: Viewer, arms: Sequence[Arm], after: Sql = ("true", [])) -> list[S
 
 
 def newest(who: Viewer, arms: Sequence[Arm], *, limit: int, beyond: Place | None = None) -> RawSQL:
-    """Return a query of up to `limit` ids of visible runs of any arm, newest first, beyond a place."""
+    """Return a query of up to `limit` ids of visible runs in any branch, newest first, after a position."""
     after: Sql = ("true", []) if beyond is None else ("(r.created_at, r.id) < (%s, %s)", list(beyond))
     parts = walks(who, arms, after)
-    # UNION removes duplicates: a run may be visible by several tags
+    # UNION removes duplicates: a run may be visible through several tags
     inner = " UNION ".join(f"({text})" for text, _ in parts)
     values = [value for _, given in parts for value in (*given, limit)]
     return RawSQL(
@@ -139,7 +139,7 @@ def newest(who: Viewer, arms: Sequence[Arm], *, limit: int, beyond: Place | None
 
 
 def counted(who: Viewer, fit: Arm, most: int) -> Sql:
-    """Return a statement with one row for each visible run that fits, but at most `most` rows."""
+    """Return a statement with one row for each matching visible run, but at most `most` rows."""
     parts = walks(who, [fit])
     inner = " UNION ".join(f"({text})" for text, _ in parts)
     return f"SELECT 1 FROM ({inner}) AS seen LIMIT %s", [*(v for _, given in parts for v in (*given, most)), most]

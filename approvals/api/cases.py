@@ -39,7 +39,7 @@ class Audit(ApiView):
 
 
 def act_row(act: Act) -> AuditRow:
-    """Return the row of one act. Fields that its source lacks are null or empty."""
+    """Return the row of one act. Fields that the act's source lacks are null or empty."""
     row, decision = act.record, act.record if act.kind == "decision" else None
     chain = getattr(row, "chain", None)
     return AuditRow.of(

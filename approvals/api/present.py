@@ -69,8 +69,8 @@ def approval_row(
 ) -> ApprovalRow:
     """Return the row of one revision. `arguments` is read from the bytes that `plan_hash` covers.
 
-    `earlier` is the decision on the revision before this one. Without `is_read`, the row shows a request exists,
-    but none of its content.
+    `earlier` is the decision on the revision before this one. Without `is_read`, the row shows that a request exists,
+    but not its content.
     """
     evidence = {} if is_read else {"evidence": [], "why": "", "effect": ""}
     plan = approval.planned() if is_read else None
@@ -117,8 +117,8 @@ def _stage(each: StageShown) -> StageRow:
 def _wanted(approval: Approval, plan: dict[str, Any]) -> dict[str, Any]:
     """Return the proof required to approve it.
 
-    While it is open, that follows from the plan and the queue's current settings, which may be newer; afterwards only
-    from the plan.
+    While the approval is open, the proof follows from the plan and the queue's current settings, which may be newer;
+    afterwards only from the plan.
     """
     known = QUEUES.now().thresholds if approval.state == ApprovalState.OPEN else {}
     queues = [known[queue] for queue in asked_at(approval) if queue in known]

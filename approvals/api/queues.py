@@ -25,29 +25,29 @@ from runs.services.bodies import SteerBody
 
 
 class LimitRow(Shape):
-    """The most that a person or a role's holder may approve alone."""
+    """The highest amount that a person or a holder of a role may approve alone."""
 
     person: int | None = Field(description="Null: the role's limit.")
     name: str = Field(description="User name or role that has the limit.")
     most: str | None = Field(description="Null: unlimited.")
     currency: str = Field(description="Currency of the limit, an ISO 4217 code.")
     set_by: ActorName
-    set_at: datetime = Field(description="Time when it was set.")
+    set_at: datetime = Field(description="Time when the limit was set.")
     is_authentic: IsAuthentic
 
 
 class DeputyRow(Shape):
-    """A person who may decide in another's place."""
+    """A person who may decide on behalf of someone else."""
 
     id: int = Field(description="Id of the deputyship.")
     deputy: str = Field(description="User name of the deputy.")
     principal: str = Field(description="User name of the person they stand in for.")
-    queue: str = Field(description="Empty: everything that the principal may decide.")
+    queue: str = Field(description="Empty: all queues of the principal.")
     starts_at: datetime = Field(description="Time when it starts.")
     ends_at: datetime = Field(description="Time when it ends.")
     reason: str = Field(description="Justification for it.")
     set_by: ActorName
-    revoked_at: datetime | None = Field(description="Time when it was ended early; null: it was not.")
+    revoked_at: datetime | None = Field(description="Time when it was ended early; null if it was not ended early.")
     is_authentic: bool = Field(
         description="False: not recorded by this installation, so the deputy may decide nothing."
     )
@@ -60,18 +60,20 @@ class ProofRow(Shape):
     second_factor: bool = Field(description="Whether a second factor is required; otherwise a password suffices.")
     type_amount: bool = Field(description="Whether the person must type the amount.")
     type_target: bool = Field(description="Whether the person must type the target.")
-    above: str | None = Field(description="Amount above which proof is required; null: no such amount.")
+    above: str | None = Field(description="Amount above which proof is required; null if no amount requires it.")
     currency: str = Field(description="Currency of `above`, an ISO 4217 code.")
-    risk: str = Field(description="Risk level from which proof is required: low, medium or high; empty: no such level.")
+    risk: str = Field(
+        description="Risk level from which proof is required: low, medium or high; empty if no level requires it."
+    )
 
 
 class BoundsRow(Shape):
     """Limits of standing approvals at a queue."""
 
-    times: int = Field(description="Number of calls that one may cover.")
-    days: int = Field(description="Number of days that one may last.")
+    times: int = Field(description="Number of calls that one standing approval may cover.")
+    days: int = Field(description="Number of days that one standing approval may last.")
     sum: str | None = Field(
-        description="In the queue's currency; null: the amount that the person giving one may approve at once."
+        description="In the queue's currency; null: what the person who gives one may approve in one call."
     )
 
 
@@ -99,7 +101,7 @@ class QueueRow(QueueName):
     grants: BoundsRow | None = Field(description="Limits of standing approvals; null: none may be given.")
     set_by: ActorName
     made_at: datetime = Field(description="Time when it was created.")
-    changed_at: datetime = Field(description="Time of its last change.")
+    changed_at: datetime = Field(description="Time of the queue's last change.")
 
 
 class QueuePage(Page):
@@ -109,7 +111,7 @@ class QueuePage(Page):
 class SetsUp(BasePermission):
     """Allow GET for holders of a role and administrators, POST for administrators."""
 
-    message = "Only an administrator may set up queues."
+    message = "Only an administrator may configure queues."
 
     def has_permission(self, request: Request, view: Any) -> bool:
         if is_admin(request.user):
@@ -177,7 +179,7 @@ def _with_justification(act: Callable[..., Queue]) -> Callable[..., Queue]:
 
 
 _CLOSED = "Close a queue: until it is opened, nothing is requested or decided there."
-_LIMITED = "Set the most that a person, or a holder of the role, may approve alone."
+_LIMITED = "Set the highest amount that a person, or a holder of the role, may approve alone."
 ACTS = {
     "close": _act("Close a queue", _CLOSED, SteerBody, _with_justification(acts.close)),
     "open": _act("Open a queue", "Open a closed queue.", SteerBody, _with_justification(acts.open_again)),

@@ -20,7 +20,7 @@ class DecisionRow(Shape):
     by: ActorName
     role: RoleName
     standing: Any = Field(
-        description="Deputyship and limit under which the person decided; null: in their own role, without a limit."
+        description="Deputyship and limit under which the person decided; null for their own role without a limit."
     )
     proof: Any = Field(
         description="Proof that the person gave: `by` which means, `at` which time, `age` in seconds, and "
@@ -64,17 +64,17 @@ class InquiryRow(Shape):
     role: RoleName
     to: str = Field(description="User name of the person asked.")
     question: str = Field(description="Text of the question.")
-    stops_clock: bool = Field(description="Whether the approval's deadline was postponed meanwhile.")
+    stops_clock: bool = Field(description="Whether the approval's deadline was extended meanwhile.")
     at: datetime = Field(description="Time when it was asked.")
     outcome: Literal["", "answered", "withdrawn"] = Field(description="Empty: not answered yet.")
     answer: str = Field(description="The answer; if withdrawn, the reason.")
     ended_by: str = Field(description="Person who answered or withdrew it; empty: nobody yet.")
-    ended_at: datetime | None = Field(description="Time of the answer or withdrawal; null: it is open.")
+    ended_at: datetime | None = Field(description="Time of the answer or withdrawal; null while it is open.")
     is_authentic: IsAuthentic
 
 
 class DelegationRow(Shape):
-    """A person who may decide the approval in another's place until the delegation ends."""
+    """A person who may decide the approval on behalf of someone else until the delegation ends."""
 
     n: int = Field(description="Number of the delegation, from 1.")
     by: ActorName
@@ -82,7 +82,7 @@ class DelegationRow(Shape):
     to: str = Field(description="User name of the person who may decide it.")
     reason: str = Field(description="Justification for it.")
     made_at: datetime = Field(description="Time when it was delegated.")
-    ended_at: datetime | None = Field(description="Time when the delegation ended; null: it is in force.")
+    ended_at: datetime | None = Field(description="Time when the delegation ended; null while it is in force.")
     ended_by: str = Field(description="Person who ended it; empty: nobody.")
     is_authentic: IsAuthentic
 
@@ -90,7 +90,7 @@ class DelegationRow(Shape):
 class ClaimRow(Shape):
     """A person reviews the approval now. A claim is information only: others may still decide."""
 
-    id: int = Field(description="Name it to take the claim over.")
+    id: int = Field(description="Send this user name to take over the claim.")
     by: ActorName
     role: RoleName
     at: datetime = Field(description="Time when the review started.")
@@ -112,7 +112,7 @@ class PreviousRow(Shape):
     """The previous revision and its decision."""
 
     id: ApprovalId
-    decision: DecisionRow | None = Field(description="Its decision; null: it has none.")
+    decision: DecisionRow | None = Field(description="Its decision; null if it has none.")
 
 
 class ApprovalRow(Shape):
@@ -149,19 +149,19 @@ class ApprovalRow(Shape):
     opened_at: datetime = Field(description="Time when it was requested.")
     deadline: datetime = Field(description="Time of expiry; if the approval never expires, time of the next reminder.")
     timing: Any = Field(
-        description="Calendar by which the deadline was counted, what happens at time-out (on_timeout: "
+        description="Calendar by which the deadline was counted, what happens at the deadline (on_timeout: "
         "reject, escalate, remind), and reminder times. Null: a plain deadline, after which the "
         "call is denied."
     )
-    escalated_to: list[str] = Field(description="Queues that may also decide it because nobody did in time.")
+    escalated_to: list[str] = Field(description="Queues that may also decide it because nobody decided in time.")
     reminded: int = Field(description="Number of reminders sent.")
-    reminded_at: datetime | None = Field(description="Time of the last reminder; null: none was sent.")
+    reminded_at: datetime | None = Field(description="Time of the last reminder; null if none was sent.")
     decided_at: datetime | None = Field(description="Time of the decision; if it expired without one, time of expiry.")
     decision: DecisionRow | None = Field(description="The decision that closed it; null while it is open.")
     stage: int = Field(description="Stage that this approval belongs to. Each stage has an approval of its own.")
     stages: list[StageRow] = Field(description="All stages, in order. A person's approval counts for one stage only.")
     claims: list[ClaimRow] = Field(description="People who are reviewing it now, while it is open.")
-    previous: PreviousRow | None = Field(description="The previous revision; null: this is the first.")
+    previous: PreviousRow | None = Field(description="The previous revision; null for the first.")
     inquiries: list[InquiryRow] = Field(
         description="Inquiries to named people about it. If its content is hidden, only those from or to the caller."
     )
@@ -197,10 +197,10 @@ class AuditRow(Shape):
     agent: str | None = Field(description="Agent of the run; null: none.")
     queue: str = Field(description="Queue that was acted on; empty: none.")
     subject: str = Field(
-        description="Object of the act: an agent version, a question, a signal, a host, an account or a key."
+        description="Target of the act: an agent version, a question, a signal, a host, an account or a key."
     )
     approval_id: UUID | None = Field(description="Approval that was acted on; null: none.")
-    plan_hash: str | None = Field(description="Hash of the plan that was decided; null: no decision.")
+    plan_hash: str | None = Field(description="Hash of the plan that was decided; null if the act is no decision.")
     documents: list[str] = Field(description="SHA-256 of the documents shown with the decision.")
     seq: int | None = Field(description="Last journal event when the person acted.")
     chain: str | None = Field(description="Hash of that event.")

@@ -43,7 +43,7 @@ class Approvals(ApiView):
             "run_id": query.uuid("run_id"),
         }
         fit = {name: value for name, value in given.items() if value}
-        # One arm for each state, because the index of a queue's approvals is by state.
+        # One branch of the UNION per state, because the index on a queue's approvals starts with the state.
         arms = [{**fit, "state": state} for state in ApprovalState.values] if set(fit) == {"queue"} else [fit]
         arms = [{**arm, **seen.arm(viewer())} for arm in arms]
         rows = Approval.objects.select_related("run").filter(

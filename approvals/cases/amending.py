@@ -1,6 +1,6 @@
 """Approve with changes: close the question, and open its next revision with a person's arguments.
 
-Their approval of the new revision is counted if they may give it.
+That person's approval of the new revision counts if they are allowed to give it.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Wanted:
 
     @property
     def changes(self) -> dict[str, dict[str, Any]]:
-        """Return old and new value by field."""
+        """Return the old and the new value of each field."""
         return changes(self.plan["arguments"], self.arguments)
 
 
@@ -166,10 +166,10 @@ def amend(
     stage: int | None = None,
     typed: Mapping[str, str] | None = None,
 ) -> Amended:
-    """Approve exactly the plan that was read, with these arguments in place of its own.
+    """Approve exactly the plan that was read, but with these arguments instead of its own.
 
-    `stage` is the stage that was read, for callers that want it checked; `typed` is what the editor typed to prove the
-    approval of the new plan, if that is required. Raises NotFound, Forbidden, JustificationRequired, NotShown, Busy,
+    `stage` is the stage that was read, for callers that want it checked; `typed` is the text that the editor typed as
+    proof, if approving the new plan requires it. Raises NotFound, Forbidden, JustificationRequired, NotShown, Busy,
     AlreadyDecided, AlreadyVoted, StalePlan, OtherStage, InvalidInput, RecordDamaged; then nothing has changed.
     """
     unlocked = Approval.objects.select_related("run").filter(pk=approval_id).first()

@@ -11,7 +11,7 @@ from ledger import events as e
 from ledger.verification.runs import EventLine, ReadJournal, at_most_once, compared
 from runs.engine.tape import payload_of
 
-Key = tuple[str, int]  # the approval and the inquiry's or delegation's number
+Key = tuple[str, int]  # the approval's id, and the number of the inquiry or delegation
 
 
 class Talks:
@@ -123,12 +123,12 @@ class Talks:
 
     def _times(self, what: str, seq: int, at: Any, end_seq: int, ended_at: Any) -> Iterator[str]:
         if not self.journal.is_about(seq, at):
-            yield f"{what}: its time differs from its event's"
+            yield f"{what}: its time differs from that of its event"
         if not (self.journal.is_about(end_seq, ended_at) if end_seq else ended_at is None):
             yield f"{what}: the time of its end differs from the journal's"
 
     def place_of(self, what: str, row: Decision, seq: int) -> Iterator[str]:
-        """Check that a deputy's decision was covered by an open delegation from this principal."""
+        """Check that a deputy's decision was covered by a delegation from this principal that had not ended."""
         deputy_of = row.standing.get("deputy_of") if isinstance(row.standing, dict) else None
         if not isinstance(deputy_of, Mapping) or "delegation" not in deputy_of:
             return

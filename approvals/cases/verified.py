@@ -1,4 +1,4 @@
-"""Verify acts on cases against the journal, for `approvals.verification`."""
+"""Verify actions on cases against the journal, for `approvals.verification`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def amendment_problems(what: str, row: Approval, plan: Any, amended: e.PlanAmend
         yield f"{what}: its arguments are not those that {amended.by} replaced them with"
     made = changes(old.get("arguments") or {}, plan.get("arguments") or {})
     if made != payload.get("changes"):
-        yield f"{what}: what changed since approval {before.id} differs from what the journal records"
+        yield f"{what}: the changes since approval {before.id} differ from those in the journal"
     if kept := sorted(name for name in made if name not in fields):
         yield f"{what}: {', '.join(kept)} changed, but the gate does not let approvers change them"
     others = {name for name in {*plan, *old} - _OF_THE_ARGUMENTS if plan.get(name) != old.get(name)}

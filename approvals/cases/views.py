@@ -39,7 +39,7 @@ _EXTRA_FIELDS = {
 
 
 class DecidersPage(Deciding):
-    """A page for people who decide."""
+    """A page for people who may decide."""
 
     def opened(self, request: HttpRequest, approval_id: UUID) -> ApprovalDetail:
         """Return the case as the reader sees it. Raises NotFound."""

@@ -13,11 +13,11 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='approval',
             name='call',
-            field=models.TextField(help_text='Keyed digest of the arguments, by which repeats are found; older rows have none.', null=True),
+            field=models.TextField(help_text='Keyed digest of the arguments, to look up repeated requests by; older rows have none.', null=True),
         ),
         migrations.AddField(
             model_name='approval',
             name='amount',
-            field=models.TextField(help_text="The plan's amount, by which limits of people are checked in lists.", null=True),
+            field=models.TextField(help_text="The plan's amount, with which lists check people's limits.", null=True),
         ),
     ]

@@ -1,1 +1,1 @@
-"""Queues as data: who decides where, their limits, and deputies."""
+"""Queues in the database: who may decide in each, people's limits, and deputies."""

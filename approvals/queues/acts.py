@@ -1,7 +1,7 @@
 """Administrators' acts on queues and limits.
 
-Each is one transaction and records before and after. The queue's row is the lock for all of this: decisions lock it
-too, so a change applies to a decision entirely or not at all.
+Each act is one transaction and records the values before and after. The queue's row is the lock for all of this:
+decisions lock it too, so a change applies to a decision entirely or not at all.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ class QueueChangeBody(SteerBody):
 
 
 class LimitBody(SteerBody):
-    """The most that a person may approve alone.
+    """The highest amount that a person may approve alone.
 
-    Without a person it applies to every holder of the role who has no limit of their own. Null: unlimited.
+    Without a person, the limit applies to every holder of the role who has no limit of their own. Null: unlimited.
     """
 
     person: Name = Field(
@@ -233,7 +233,7 @@ def change(name: str, body: QueueChangeBody, *, seen: str | None = None, by: Act
 @two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def close(name: str, *, by: Actor, justification: str) -> Queue:
-    """Close a queue: nothing new is asked or decided; open questions stay open until their deadline.
+    """Close a queue: nothing is requested or decided there; open questions stay open until their deadline.
 
     Raises QueueState, NotFound, Forbidden, JustificationRequired.
     """
@@ -252,8 +252,8 @@ def open_again(name: str, *, by: Actor, justification: str) -> Queue:
 def remove(name: str, *, by: Actor, justification: str) -> Queue:
     """Remove a queue.
 
-    Its name stays known, so that seeding doesn't restore it. Raises QueueInUse if it has open questions, or agents or
-    budgets use it; NotFound, Forbidden, JustificationRequired.
+    Its name stays recorded, so that seeding doesn't add it again. Raises QueueInUse if it has open questions, or agents
+    or budgets use it; NotFound, Forbidden, JustificationRequired.
     """
     by, why = as_admin(by), justified("queue_remove", justification)
     queue = locked(name)
@@ -292,12 +292,12 @@ def limit(name: str, body: LimitBody, *, seen: str | None = None, by: Actor) -> 
 def lift(name: str, body: LiftBody, *, seen: str | None = None, by: Actor) -> Queue:
     """End a limit.
 
-    A person then has the role's limit, and a role has none. Raises InvalidInput if there is none, Moved, NotFound,
-    Forbidden, JustificationRequired.
+    A person then has the role's limit; without the role's limit there is none. Raises InvalidInput if there is none,
+    Moved, NotFound, Forbidden, JustificationRequired.
     """
     by, why = as_admin(by), justified("queue_limit_lift", body.justification)
     queue = locked(name)
-    # Accounts that are closed or deleted can be named too.
+    # The name may be that of a closed or deleted account.
     person = _number_of(body.person) if body.person else None
     last = _current_limit(queue, person, body.person, seen)
     if last is None:
@@ -373,7 +373,7 @@ def part_of(queue: Queue, part: str) -> list[Any]:
 
 
 def unmoved(name: str, part: str, seen: str | None) -> Queue:
-    """Lock and return the queue's row, if the part is still as `seen`. Raises Moved, NotFound."""
+    """Lock and return the queue's row, if the part that the form changes is still as `seen`. Raises Moved, NotFound."""
     queue, (_, words, action) = locked(name), PARTS[part]
     if is_moved(seen, part_of(queue, part)):
         raise Moved(words.format(queue.name), _set_by(queue, action))
@@ -394,7 +394,7 @@ def locked(name: str) -> Queue:
 
 
 def hold(names: Iterable[str]) -> None:
-    """Share-lock these queues against change until the transaction ends, sorted by name to avoid deadlocks."""
+    """Lock these queues against changes (FOR SHARE) until the transaction ends, sorted by name to avoid deadlocks."""
     with connection.cursor() as cursor:
         for name in sorted(set(names)):
             cursor.execute("SELECT id FROM approvals_queue WHERE name = %s FOR SHARE", [name])
@@ -437,7 +437,7 @@ def _record(
 
 
 def limits_mark(queue: Queue, limits: Iterable[Limit]) -> str:
-    """Return a mark of what limit forms show, the currency and the limits in force, so that changes are detected."""
+    """Return a version mark of what the limit forms show (currency and limits in force), to detect changes."""
     return " ".join([queue.currency, *(str(pk) for pk in sorted(row.pk for row in limits))])
 
 

@@ -38,7 +38,7 @@ def _is_authentic(row: str, key: bytes) -> bool:
 def learnt(value: Any) -> list[Mark]:
     """Update the known queues, and return the reader's deputyships, cases and limits.
 
-    Forged rows and forged queues grant nothing.
+    Forged rows and forged queues give no rights.
     """
     value = json.loads(value) if isinstance(value, str) else value
     QUEUES.learn(value)
@@ -71,7 +71,7 @@ def _limits(fields: dict[str, Any], places: Sequence[tuple[str, int]]) -> list[O
         ways = [[own or role]] if queue in decided else []
         ways += [[limits.get((queue, principal)) or role, own] for at, principal in places if at == queue]
         caps = [[cap for cap in way if cap is not None and cap[0] is not None] for way in ways]
-        if all(caps):  # a single unlimited authority means no limit
+        if all(caps):  # one unlimited authority makes the reader unlimited
             most, currency, needs = max((min(way, key=_cap_amount) for way in caps), key=_cap_amount)
             found.append(OwnLimit(queue, Decimal(most), currency, needs))
     return found
@@ -82,5 +82,5 @@ def _cap_amount(cap: Sequence[Any]) -> Decimal:
 
 
 def _is_asked_there(went: Sequence[str] | None) -> bool:
-    """Return whether a case is decided at a queue: as its first one, or by an authentic escalation."""
+    """Return whether a queue may decide a case: as its first queue, or by an authentic escalation."""
     return went is None or any(row_of(Escalation, each).is_authentic for each in went)

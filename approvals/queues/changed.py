@@ -1,6 +1,6 @@
 """SQL that tells whether a person changed who decides a question after it was opened.
 
-Such a person may not decide it. Changes made as second person count too.
+Such a person may not decide it. Changes that they confirmed as the second person count too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _OWN = """(SELECT me.id
             UNION ALL SELECT o.principal FROM approvals_delegation o
             WHERE o.deputy = me.id AND o.approval_id = {approval} AND o.ended_at IS NULL)"""
 _OWN_TEXT = f"(SELECT own.id::text FROM {_OWN} AS own(id))"
-# SQL value about the account me.id: the time of its first such act. {queue} is the queue's name, {case} the first
+# SQL value: the time of the first such act of the account me.id. {queue} is the queue's name, {case} the first
 # stage's question, {approval} this one. Deputies are matched by account, since names change. A policy counts if it may
 # match this call, before or after. An applied proposal is recorded as its author's; the second person has an act of
 # their own that names the change. The database records roles that people give themselves; roles from a sign-in provider

@@ -43,7 +43,7 @@ Fields = dict[str, tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """A wrong field: its position on the page, its label, and the problem."""
+    """An invalid form field: its anchor on the page, its label, and the problem."""
 
     at: str
     label: str
@@ -51,12 +51,12 @@ class Wrong:
 
 
 def fields_in(form: str) -> Mapping[str, tuple[str, str]]:
-    """Return a form's fields: the position on the page and the label of each."""
+    """Return the anchor and the label of each field of a form."""
     return FIELDS.get(form) or features.handler(lambda each: each.form_fields, form) or {}
 
 
 def wrong_in(refused: Refused | None) -> list[Wrong]:
-    """Return a refused form's wrong fields; empty if one isn't on the form, because then the message must name it."""
+    """Return the invalid fields of a refused form; empty if one isn't on the form, so that the message names it."""
     if refused is None or isinstance(refused.error, Unchanged):
         return []
     fields = fields_in(refused.act)
@@ -65,7 +65,7 @@ def wrong_in(refused: Refused | None) -> list[Wrong]:
 
 
 def fields_of(form: str, **labels: str) -> Fields:
-    """Return the form fields; each position is the form's letter followed by the field's name."""
+    """Return the form fields; each anchor is the form's letter followed by the field's name."""
     return {name: (f"{form}-{name}", label) for name, label in labels.items()} | {
         "justification": (f"{form}-why", "Why")
     }

@@ -109,7 +109,7 @@ class QueueRow:
     def own_limits(self) -> list[tuple[str, str, Limit]]:
         """Return persons' limits as name, text and row.
 
-        Non-members are included, since a deputy's own limit applies too.
+        People without the role are included, since a deputy's own limit applies too.
         """
         own = [each for each in self.limits if each.person is not None]
         return [(self.names.get(each.person or 0, f"account {each.person}"), in_words(each), each) for each in own]

@@ -1,4 +1,4 @@
-"""Check who sees a question and who reads its payload: by queue, delegation, inquiry and run.
+"""Check who may see a question and who may read its payload, from queue, delegation, inquiry and run.
 
 Escalations count only if authentic.
 """
@@ -19,7 +19,7 @@ from runs.queries.payloads import is_asked
 
 
 def asked_at(approval: Approval) -> list[str]:
-    """Return the queues that may decide it, from its row. For display only: it grants nothing."""
+    """Return the queues that may decide a question, from its row. For display only: it grants nothing."""
     return [approval.queue, *(approval.escalated_to or [])]
 
 
@@ -46,7 +46,7 @@ def is_shown(approval: Approval, held: frozenset[str]) -> bool:
 def shown_of(approvals: Sequence[Approval], held: frozenset[str]) -> list[Approval]:
     """Return the questions of a list that the reader may see.
 
-    One that is visible only by an escalation to a deputy's queue is left out if that row is forged.
+    A question visible only through an escalation to a deputy's queue is left out if the escalation is forged.
     """
     there = {one.queue for one in stand_ins(held)}
     doubtful = {one.id for one in approvals if one.escalated_to and one.queue not in there}
@@ -76,7 +76,8 @@ def read_one(approval_id: UUID, held: frozenset[str]) -> Approval:
 def readable(approvals: Sequence[Approval]) -> frozenset[UUID]:
     """Return which of these visible questions the viewer may read.
 
-    People who were only asked about a question need the right to read its run. Nobody reads those of an erased run.
+    People who were only asked about a question need the right to read its run. Nobody may read the questions of an
+    erased run.
     """
     who = viewer()
     own = {one.id for one in approvals if decides_case(who.held, one.id) or is_asked(one.queue, who)}

@@ -1,7 +1,7 @@
 """Read the facts for judging who may decide, in one statement, and convert them for records.
 
-With `locked` they can't change before the transaction ends: a removed role, a lower limit or a revoked deputy applies
-from its commit on.
+With `locked`, the facts can't change before the transaction ends: a removed role, a lower limit or a revoked deputy
+applies from its commit on.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ _SEATS = """SELECT s.person, s.decision_id FROM approvals_seat s WHERE s.case_id
         JOIN approvals_seat s ON s.decision_id = d.id
     WHERE this.id = {approval}"""
 # SQL value: {queue} is the queue's name, {case} the first stage's question, {approval} this one; its parameter is the
-# account that wants to decide. It includes all current deputyships and, for messages, the last of the others.
+# account that wants to decide. It includes all current deputyships and, for messages, the latest of those that have
+# ended.
 FACTS = f"""(SELECT json_build_object('now', clock_timestamp(),
     'queue', (SELECT to_json(q)::text FROM approvals_queue q WHERE q.name = {{queue}}),
     'limits', (SELECT coalesce(json_agg(to_json(l)::text), '[]') FROM (
@@ -101,7 +102,7 @@ def asked_in(approval: Approval) -> QuestionAmount:
 def facts_of(approval: Approval, run: Run | None, by: Actor, held: frozenset[str], *, locked: bool = False) -> Facts:
     """Return all facts about the actor and the queues.
 
-    `held` are the roles of an actor without an account. Without the run, their part in it is not checked.
+    `held` are the roles of an actor without an account. Without the run, the actor's part in it is not checked.
     """
     first = _facts_at(approval.queue, approval, run, by, held, locked=locked)
     return replace(first, also=also(approval, run, by, held, locked=locked))
@@ -136,7 +137,7 @@ def facts_in(text: str, approval: Approval, run: Run | None, by: Actor, held: fr
     read = json.loads(text, parse_float=Decimal, parse_int=int)
     now = datetime.fromisoformat(read["now"])
     queue = None if read["queue"] is None else row_of(Queue, read["queue"])
-    # A limit whose end was forged still applies: nothing can be approved under a forged limit.
+    # A limit whose end was forged still applies, and prevents approval.
     limits = [row_of(Limit, row) for row in read["limits"]]
     caps = {limit.person: _cap(limit) for limit in limits if limit.ended_at is None or not limit.is_authentic}
     role = "" if queue is None else queue.role
@@ -200,7 +201,7 @@ def _for_one(row: Delegation, whom: Member) -> Deputyship:
 
 
 def _set_up(changed: str | None) -> str | None:
-    """Return the reason why a person who changed the deciders may not decide; None if they didn't."""
+    """Return why a person may not decide because they changed who decides; None if they didn't."""
     return f"changed the members of this role at {_moment(changed)}, after it was requested" if changed else None
 
 
@@ -228,7 +229,7 @@ def _words(seats: list[list[Any]]) -> dict[int, str]:
 
 
 def _word(person: int, verdict: str, at: str, queue: str, by: int | None, *, is_ours: bool) -> str:
-    """Return a text about a person's vote that follows their name. Even a forged vote uses up their seat."""
+    """Return a text about a person's vote, to be put after their name. Even a forged vote takes their place."""
     means = "" if by == person else ", through a deputy or on someone's behalf,"
     whose = "" if is_ours else ", according to a row that this installation did not write"
     return f"{VERDICT_TEXTS.get(verdict, verdict)} this{means} at {_moment(at)} for {queue}{whose}"
@@ -259,7 +260,7 @@ def _cap(row: Limit) -> Cap:
 
 
 def recorded_authority(authority: Authority, amount: QuestionAmount) -> dict[str, Any] | None:
-    """Return the authority as recorded with a decision; None for an own role without limit."""
+    """Return the authority as recorded with a decision; None for the person's own role without a limit."""
     deputy = authority.deputyship
     fields: dict[str, Any] = {"queue": authority.queue} if authority.queue else {}
     if deputy is not None:

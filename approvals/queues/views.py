@@ -30,7 +30,7 @@ class QueuePage(FormPage):
     section = "queues"
 
     def may_open(self, held: frozenset[str]) -> bool:
-        """Return whether the reader has a role or may set up queues."""
+        """Return whether the reader has a role or may configure queues."""
         return super().may_open(held) or is_admin(self.request.user)
 
     def context(self, request: HttpRequest, refused: Refused | None) -> dict[str, Any]:
@@ -53,7 +53,7 @@ class QueuesPage(QueuePage):
     template = "approvals/queues.html"
 
     def tell(self, request: HttpRequest, refused: Refused | None = None) -> HttpResponse:
-        """Show the page, with a refused form."""
+        """Show the page with the refused form."""
         known = self.context(request, refused)
         shown = {
             "queues": listed.overview(known["tally"]),
@@ -72,7 +72,7 @@ class OneQueuePage(QueuePage):
     template = "approvals/queue.html"
 
     def tell(self, request: HttpRequest, refused: Refused | None = None, *, queue: str) -> HttpResponse:
-        """Show the page, with a refused form."""
+        """Show the page with the refused form."""
         known, found = self.context(request, refused), acts.find(queue)
         panels = list(features.parts_of_all(lambda each: each.queue_templates))
         shown = {"q": listed.load_queue(found, known["tally"]), "panels": panels, **known}
@@ -99,7 +99,7 @@ class ForAdmins(FormPage):
     def may_open(self, held: frozenset[str]) -> bool:
         """Return whether the reader is an administrator, whatever their roles.
 
-        GET is let through to get its own answer.
+        GET passes, because the view answers it itself.
         """
         return self.request.method != "POST" or is_admin(self.request.user)
 
@@ -122,7 +122,7 @@ class QueueRemovals(QueueAct):
 
 class QueueReasons(QueueAct):
     act, done, service, body = "QueueReasons", "Reasons saved.", staticmethod(acts.offer), ReasonsBody
-    aside, defaults = ("seen",), {"reasons": "\n"}  # an empty field means none, not that it wasn't sent
+    aside, defaults = ("seen",), {"reasons": "\n"}  # an empty field means no value, not a missing field
 
     def read(self, form: Sent, **address: Any) -> BaseModel:
         """Read the reasons, one per line."""
@@ -133,7 +133,7 @@ class QueueReasons(QueueAct):
 
 
 def parse_sum(text: str) -> Any:
-    """Parse a sum, also with thousands separators. Ambiguous text (50,00) is left for the body's rules to refuse."""
+    """Parse a sum, also with thousands separators. Ambiguous text (50,00) is refused by the body's validation."""
     if text == "none":
         return None
     typed = text.strip()
@@ -148,7 +148,7 @@ def _lines(text: str) -> dict[int, str]:
 
 
 def moment(text: str) -> Any:
-    """Parse a form's time, in UTC by default; other text is left for the body's rules to refuse."""
+    """Parse a form's time, in UTC by default; other text is refused by the body's validation."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError:

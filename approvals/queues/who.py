@@ -18,7 +18,7 @@ PERMISSION = "approvals.change_queue"
 
 
 def is_admin(user: Any) -> bool:
-    """Return whether an account may set up queues: administration access and the permission to change queues."""
+    """Return whether an account may configure queues: administration access and the permission to change queues."""
     may_enter = user is not None and user.is_active and user.is_staff and user.has_perm(PERMISSION)
     return bool(may_enter and is_authentic_account(user))
 
@@ -36,7 +36,7 @@ def as_admin(by: Actor, to: str = "set up queues, limits and other people's depu
 
 
 def account(field: str, name: str, called: str = "") -> User:
-    """Return an active account. Raises InvalidInput for the field that names it."""
+    """Return an active account. Raises InvalidInput for the field that contains the name."""
     user = User.objects.filter(username=name).annotate(proof=PROOF).first() if name else None
     if user is None:
         raise wrong(field, "is not an account", "the name of an account", called)
@@ -56,7 +56,7 @@ def wrong(field: str, problem: str, fix: str, called: str = "") -> InvalidInput:
 
 
 class Unchanged(InvalidInput):
-    """The input changes nothing. No single field causes that, so API clients get the first one."""
+    """The input changes nothing. No single field causes the problem, so API clients are told the first one."""
 
     def __init__(self, field: str, fix: str) -> None:
         problem = {"field": field, "problem": "would stay the same", "fix": fix}
@@ -64,7 +64,7 @@ class Unchanged(InvalidInput):
 
 
 def check_text(field: str, text: str, most: int = 100) -> None:
-    """Check that a text is plain and on one line. Raises InvalidInput."""
+    """Check that a text is one line without control characters. Raises InvalidInput."""
     if not text.strip():
         raise wrong(field, "is empty", "give a few words")
     if len(text) > most:

@@ -40,19 +40,19 @@ def chosen_reason(opened: ApprovalDetail, number: str | None) -> str:
 @register.simple_tag
 @register.simple_tag
 def wrong_in(refused: Refused | None) -> list[labels.Wrong]:
-    """Return a refused form's wrong fields by their labels."""
+    """Return the invalid fields of a refused form, with their labels."""
     return labels.wrong_in(refused or None)
 
 
 @register.simple_tag
 def changed(name: str, was: object, now: object) -> tuple[str, str, str]:
-    """Return label, old and new value of a rule's change."""
+    """Return label, old value and new value of a change of a rule."""
     return account_words.label_of(name), *account_words.was_and_is(name, was, now)
 
 
 @register.simple_tag
 def part(act: str, n: object, refused: Refused | None) -> Refused | None:
-    """Return the refusal if it is of this form.
+    """Return the refusal if it concerns this form.
 
     `act` is the act's name, and `n` the form's number if there are several.
     """

@@ -1,1 +1,1 @@
-"""Modules for `make up` only: the embedded PostgreSQL, the launcher and the restart."""
+"""Modules only for `make up`: the embedded PostgreSQL, the launcher and the restart."""

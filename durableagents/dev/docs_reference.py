@@ -33,7 +33,7 @@ _MARK = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- /generated -->)", 
 # Options that every Django command has.
 _DJANGO = {"help", "version", "verbosity", "settings", "pythonpath", "traceback", "no_color", "force_color"}
 _DJANGO |= {"skip_checks"}
-# A command that only other commands start, and a method that only the engine calls.
+# Undocumented: a command that only other commands start, and a method that only the engine calls.
 _INTERNAL = {"cluster", "forgotten"}
 
 
@@ -175,7 +175,8 @@ def _role(role: str) -> str:
 def errors() -> str:
     """Return every problem code.
 
-    Codes come from classes that declare `status, code, title`, from the framework's errors, and from `document` calls.
+    Codes come from classes that declare `status, code, title`, from the framework's errors and from calls of
+    `document`.
     """
     found: dict[tuple[int, str], str] = {}
     titles: dict[tuple[int, str], str] = {}
@@ -332,7 +333,7 @@ def _signature(name: str, value: Any) -> str:
     if isinstance(value, type) and (value is Context or issubclass(value, BaseException)):
         return name
     found = inspect.signature(value)
-    # Show types without the constraints that pydantic keeps with them.
+    # Types are shown without the constraints that pydantic attaches to them.
     hints = get_type_hints(value) if isinstance(value, type) and issubclass(value, BaseModel) else {}
     parameters = [
         each.replace(annotation=hints.get(each.name, each.annotation))

@@ -6,7 +6,7 @@ Failures raise `EmbeddedProblem`, which gives the reason in one line and mention
 # The package's own `get_server()` adds a system user and opens directory modes up to `/` if run by root, trusts every
 # local user, and reports a dead server as up for seconds after a kill. Here the only access is a unix socket in a 0700
 # directory, with scram and generated passwords. *Up* means that the process we started answered a connection. The mode
-# of an existing directory is never changed. Paths and account: embedded_layout.py.
+# of existing directories is never changed. Paths and account: embedded_layout.py.
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from durableagents.server import child_processes
 ADMIN_ROLE = "durableagents_admin"
 START_PATIENCE_SECONDS = 30.0
 
-# Tuned for a small machine that is shared with web and workers. Durability is not tuned: the engine relies on fsync and
+# Tuned for a small machine that web and workers share. Durability is not tuned: the engine relies on fsync and
 # synchronous_commit.
 SETTINGS = {
     "listen_addresses": "",
@@ -70,7 +70,7 @@ SETTINGS = {
     "log_line_prefix": "%m [%p] ",
     "log_min_messages": "warning",
     "log_checkpoints": "off",
-    # The statement of a dead worker continues only until the lost connection is noticed.
+    # The statement of a dead worker ends once the server notices the lost connection.
     "client_connection_check_interval": "1000",
 }
 
@@ -111,7 +111,7 @@ class Server:
     def _kept_passwords(self) -> dict[str, str]:
         """Return the passwords.
 
-        They are generated before the cluster, so that the start after an interrupted first one finds them.
+        The passwords are generated before the cluster, so that they exist if the first start was interrupted.
         """
         path = self.layout.data / CONNECTION_FILE
         known: dict[str, Any] = {}
@@ -140,7 +140,7 @@ class Server:
     def _initialise(self) -> None:
         """Run initdb in a temporary folder, then rename it.
 
-        So a partial cluster is never mistaken for a complete one.
+        So nobody mistakes a partial cluster for a complete one.
         """
         target = self.layout.pgdata
         if target.exists() and any(target.iterdir()):
@@ -199,7 +199,7 @@ class Server:
         version = path.read_text().strip()
         ours = metadata.version(PACKAGE).split(".")[0]
         if version != ours:
-            raise EmbeddedProblem(f"{path.parent} was made by PostgreSQL {version}, this is {ours}")
+            raise EmbeddedProblem(f"{path.parent} was created by PostgreSQL {version}, but this is version {ours}")
 
     def _binary(self, name: str) -> Path:
         assert self._binaries is not None, "prepare() comes first"
@@ -214,8 +214,8 @@ class Server:
     def start(self, idle: Callable[[float], None] = time.sleep) -> None:
         """Start the postmaster and return once it answers a connection. Raises EmbeddedProblem.
 
-        `idle` is called between checks and may raise to give up. A postmaster that dies because backends of an earlier
-        one hold its shared memory is restarted until those end.
+        `idle` is called between checks, and may raise an exception to give up. A postmaster that dies because backends
+        of an earlier one hold its shared memory is restarted until they end.
         """
         deadline = time.monotonic() + START_PATIENCE_SECONDS
         while True:
@@ -238,8 +238,8 @@ class Server:
             argv,
             env=self._environment(),
             log=self.log,
-            # SIGINT is PostgreSQL's "fast shutdown". If this process is killed, clients are disconnected and data is
-            # checkpointed.
+            # SIGINT is PostgreSQL's "fast shutdown". If this process is killed, the server disconnects clients and
+            # checkpoints the data.
             death_signal=signal.SIGINT,
             account=self.layout.account,
         )
@@ -288,7 +288,7 @@ class Server:
     def _provision(self) -> None:
         """Create or repair roles and database.
 
-        Runs at every start: it is fast, and it repairs a partial first start.
+        This runs at every start: it is fast, and repairs an incomplete first start.
         """
         with self.connect("admin", dbname="postgres") as connection:
             for name, role in ((OWNER_ROLE, "owner"), (RUNTIME_ROLE, "runtime")):
@@ -325,7 +325,7 @@ class Server:
         """Wait for an earlier postmaster and its backends to end, then remove its stale pid file.
 
         A pid that now belongs to another process (as after a container restart) would prevent every start. If no server
-        runs in the cluster and we hold the lock, the file means nothing. (The server itself checks for shared memory of
+        runs in the cluster and we hold the lock, the file is stale. (The server itself checks for shared memory of
         backends that we can't see.)
         """
         account = self.layout.account
@@ -385,9 +385,9 @@ def _postmaster_pid(pgdata: Path) -> int | None:
 def _servers_in(pgdata: Path, uid: int) -> list[int]:
     """Return the pids of the account's PostgreSQL processes on `pgdata`.
 
-    Other command lines may contain the folder's name (a backup's does), so only processes named `postgres` of this
-    account count. A postmaster names the folder after `-D`. A backend rewrites its command line and has the folder as
-    its working directory, which root without CAP_SYS_PTRACE may not read.
+    Other command lines may contain the folder's name (that of a backup does), so only processes named `postgres` of
+    this account count. A postmaster names the folder after `-D`. A backend rewrites its command line and has the folder
+    as its working directory, which root without CAP_SYS_PTRACE may not read.
     """
     pids = []
     for process in psutil.process_iter():

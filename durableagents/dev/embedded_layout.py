@@ -1,4 +1,4 @@
-"""Paths and account of the embedded server. The mode of an existing directory is never changed."""
+"""Paths and account of the embedded server. The mode of existing directories is never changed."""
 
 # The cluster is in `$DURABLEAGENTS_DATA/pg`. PostgreSQL refuses to run as uid 0. For root, the binaries are copied with
 # their libraries to `/var/lib/durableagents/server-<version>/` (a venv in a 0700 home would hide them), and the cluster
@@ -84,7 +84,7 @@ def _account(uid: int) -> child_processes.Account:
 
 
 def _socket_dir(instance: str) -> Path:
-    """Return a short, stable path for the socket's directory (`own_directory` refuses it if somebody else owns it)."""
+    """Return a short, stable path for the socket's directory (`own_directory` refuses one that somebody else owns)."""
     for parent in (Path(tempfile.gettempdir()), Path("/tmp")):
         path = parent / f"durableagents-{instance}"
         if len(os.fsencode(path / f".s.PGSQL.{SOCKET_PORT}")) <= SOCKET_PATH_LIMIT:
@@ -95,7 +95,8 @@ def _socket_dir(instance: str) -> Path:
 def own_directory(path: Path, account: child_processes.Account | None) -> None:
     """Create the socket's 0700 directory, or accept an existing one of that owner and mode.
 
-    Its parent is world-writable, so a link, a directory of another owner or an open mode is refused, not repaired.
+    The parent directory is world-writable, so a link, a directory of another owner or an open mode is refused, not
+    repaired.
     """
     uid = account.uid if account else os.geteuid()
     try:
@@ -106,7 +107,7 @@ def own_directory(path: Path, account: child_processes.Account | None) -> None:
         if not stat.S_ISDIR(status.st_mode) or stat.S_IMODE(status.st_mode) & 0o077:
             raise EmbeddedProblem(f"{path} is not a directory of mode 0700") from None
         if status.st_uid == 0 == os.geteuid():
-            # A start that was killed before the chown left it.
+            # Left by a start that was killed before the chown.
             give(path, account)
         elif status.st_uid != uid:
             raise EmbeddedProblem(f"{path} belongs to another user") from None

@@ -1,8 +1,8 @@
 """Start everything of an installation in order (`make up`), keep it alive, and drain it in reverse order."""
 
-# The order is: lock → end what a killed `up` left → ports → PostgreSQL → migrate → companion → web → workers. The
-# companion is a further process with its data (the demo's sandbox). One thread runs one loop; signals and deaths of
-# children wake it (by a byte in a pipe).
+# The order is: lock → end the processes of a killed `up` → ports → PostgreSQL → migrate → companion → web → workers.
+# The companion is an additional process with data of its own (the demo's sandbox). One thread runs one loop; signals
+# and deaths of children wake it (through a byte in a pipe).
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ class Alone:
             self.greeting += f"  {line(self._env)}\n"
 
 
-# One Ctrl-C may be delivered twice (by the terminal and by a forwarding parent). Within this time it counts once.
+# One Ctrl-C may be delivered twice (by the terminal and by a forwarding parent). Within this time, two signals count as
+# one.
 SECOND_CTRL_C_AFTER_SECONDS = 0.3
 
 
@@ -66,7 +67,7 @@ class StoppedAtOnce(Exception):
 
 
 class Signals:
-    """Raise INT, TERM and HUP as exceptions at waiting points, never within a step."""
+    """Turn INT, TERM and HUP into exceptions at waiting points, never within a step."""
 
     def __init__(self) -> None:
         self._first: float | None = None
@@ -85,7 +86,7 @@ class Signals:
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             signal.signal(signal.SIGHUP, self._note)
         signal.signal(signal.SIGUSR1, self._note_restart)
-        # The handler does nothing; installing it makes the wake-up descriptor report a child's death at once.
+        # The handler does nothing; installing one makes the wake-up descriptor report a child's death at once.
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def _note(self, signum: int, _frame: FrameType | None) -> None:
@@ -107,7 +108,7 @@ class Signals:
         self._draining = True
 
     def idle(self, seconds: float) -> None:
-        """Sleep until the time is over, a child dies or a signal comes. Raises Stopped, then StoppedAtOnce."""
+        """Sleep until the timeout, the death of a child or a signal. Raises Stopped, then StoppedAtOnce."""
         self._raise_if_requested()
         select.select([self._read], [], [], seconds)
         try:
@@ -125,7 +126,7 @@ class Signals:
 
 
 # Together these stay below the 20 seconds that `up` has. The supervisor gives workers STEP_SECONDS to finish and needs
-# two more to end the rest.
+# two more seconds to end the rest.
 STEP_SECONDS = 10
 DRAIN_SECONDS = {"supervisor": STEP_SECONDS + 2.5, "web": 2.5, "postgres": 2.5}
 BEAT_SECONDS = 5.0
@@ -162,8 +163,8 @@ class Launcher:
     ) -> None:
         """Prepare a launcher.
 
-        `before_serving` is called once the database is migrated, before web and workers start. `notice` is called once
-        everything is up and returns lines to print then.
+        `before_serving` is called after the database was migrated and before web and workers start. `notice` is called
+        once everything is up and returns lines to print then.
         """
         self.env = environment
         self._before_serving = before_serving
@@ -245,8 +246,8 @@ class Launcher:
         self._begin("starting web, workers and sandbox" if self.companion.argv else "starting web and workers")
         if self.companion.argv:
             self._add(self.companion.name, self.companion.argv, self.companion.drain_seconds)
-        # We keep the socket for our whole life: while the web process restarts, clients wait in its queue instead of
-        # being refused.
+        # This process keeps the socket until it ends: while the web process restarts, clients wait in its queue instead
+        # of being refused.
         self.door = listen("127.0.0.1", self.env.port)
         self.children.append(self.new_web())
         self.children[-1].start()
@@ -395,7 +396,10 @@ class Launcher:
             self._forget("postgres", gone)
 
     def _beat(self) -> None:
-        """Report companion and postmaster to the fleet. If the database is away, log it once and continue."""
+        """Report the companion and the postmaster to the fleet.
+
+        If the database is unreachable, log that once and continue.
+        """
         from runs.fleet import members
 
         name = self.companion.name
@@ -422,8 +426,8 @@ class Launcher:
             known: dict[str, Any] = json.loads(self._family_file.read_text())
             return {int(pid): float(at) for pid, at in known.items()}
         except (OSError, ValueError):
-            # The file is missing, or was truncated by a full disk. The marker in the environment still finds most of
-            # them.
+            # The file is missing, or was truncated by a full disk. Most of them are still found by the marker in their
+            # environment.
             return {}
 
     # --- talking ------------------------------------------------------------------------------
@@ -489,7 +493,7 @@ class Launcher:
             self.signals.idle(0.1)
 
     def _family_without_database(self) -> dict[int, float]:
-        """Return our processes except PostgreSQL's, which end with their postmaster."""
+        """Return our processes except those of PostgreSQL, which end with their postmaster."""
         alive = set(child_processes.family())
         return {pid: at for pid, at in self._family.items() if pid not in alive}
 

@@ -3,7 +3,7 @@
 A failure ends the restart and leaves the old processes running.
 """
 
-# The steps are: migrate → a new web process on the same socket → it serves → the old one hands over and ends → the
+# The steps are: migrate → a new web process on the same socket → once it serves, the old one hands over and ends → the
 # supervisor renews its workers one by one. They run in `up`'s own loop. Database, sandbox, supervisor and `up` itself
 # are not restarted. A request is a SIGUSR1 to the pid in `up.lock`; progress is written to `up.restart`.
 
@@ -36,7 +36,7 @@ class Failed(Exception):
 
 
 class Installation(Protocol):
-    """The part of `up` that a restart uses."""
+    """The interface of `up` that a restart uses."""
 
     data: Path
     children: list[child_processes.Child]
@@ -113,7 +113,7 @@ class Restart:
     def _renew_workers(self) -> Generator[None, None, None]:
         supervisor = next(child for child in self._up.children if child.name == "supervisor")
         pid = supervisor.pid
-        self._up.renewals.take()  # discard lines of an earlier renewal
+        self._up.renewals.take()  # discards lines of an earlier renewal
         supervisor.signal(members.SIGNAL)
         deadline = time.monotonic() + WORKERS_SECONDS
         while True:

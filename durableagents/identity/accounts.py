@@ -6,9 +6,9 @@ from django.contrib.auth.hashers import Argon2PasswordHasher
 
 
 class Argon2(Argon2PasswordHasher):
-    """Argon2id with the memory that OWASP's cheat sheet recommends.
+    """Argon2id with the memory size that OWASP's cheat sheet recommends.
 
-    With Django's 100 MiB per attempt, attackers could fill the memory.
+    With Django's 100 MiB per attempt, attackers could exhaust the memory.
     """
 
     time_cost = 2

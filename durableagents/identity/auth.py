@@ -43,7 +43,7 @@ _LOOK_UP = f"""
     WHERE k.hash = %s AND k.revoked_at IS NULL AND u.is_active
       AND (k.expires_at IS NULL OR k.expires_at > statement_timestamp())"""
 # At most one write per key and minute, so that reads don't become writes. The write is not synced to disk: if it is
-# lost, the next use is noted instead.
+# lost, the next use is recorded instead.
 _OUTSIDE = (
     "This API key or its account was changed in the database, outside the application, so it is rejected. "
     "An administrator can find the change with manage.py ledger verify --all."
@@ -63,8 +63,8 @@ def issue_key(
 ) -> str:
     """Issue a key for `user` and return it. It can't be read again.
 
-    `budget` is the most that the key may give to a run. A given `token` (the demo's) is stored once, however often this
-    is called.
+    `budget` is the highest budget that the key may grant to a run. A given `token` (used by the demo) is stored once,
+    however often this is called.
     """
     token = token or _PREFIX + secrets.token_urlsafe(32)
     ApiKey.objects.get_or_create(
@@ -82,12 +82,15 @@ def issue_key(
 
 
 def issue_own_key(user: User, name: str, *, days: int, by: Actor) -> str:
-    """Issue a key for one's own account, if an administrator has allowed that. Raises Forbidden, InvalidInput."""
+    """Issue a key for the caller's own account, if an administrator has allowed that.
+
+    Raises Forbidden, InvalidInput.
+    """
     if not user.has_perm(ISSUE_OWN):
-        raise Forbidden("An administrator has to allow your account or role to create its own keys.")
+        raise Forbidden("An administrator must first allow your account or role to create its own keys.")
     name = "".join(sign for sign in name if sign.isprintable()).strip()
     if not name or len(name) > 100:
-        raise InvalidInput("Give the key a name of at most 100 charactersthat says what uses it.")
+        raise InvalidInput("Give the key a name of at most 100 characters that says what uses it.")
     if not 1 <= days <= MAX_DAYS:
         raise InvalidInput(f"A key is valid for 1 to {MAX_DAYS} days.")
     with acting(by):
@@ -99,7 +102,10 @@ def issue_own_key(user: User, name: str, *, days: int, by: Actor) -> str:
 
 
 def revoke_own_key(user: User, key_id: int, *, by: Actor) -> ApiKey:
-    """Revoke a key of one's own account. Raises NotFound, also for keys of others and keys that have ended."""
+    """Revoke a key of the caller's own account.
+
+    Raises NotFound, even for other people's keys and keys that have ended.
+    """
     with acting(by):
         key = own_keys(user).select_for_update().filter(pk=key_id).first()
         if key is None:
@@ -128,14 +134,14 @@ def revoke(keys: QuerySet[ApiKey]) -> int:
 class ApiKeyAuthentication(BaseAuthentication):
     """Authenticate `Authorization: Bearer <key>`.
 
-    Every token costs the same work: one digest and one lookup by it. So timing doesn't reveal which keys exist, and
+    Every token costs the same work: one digest and one lookup. So timing doesn't reveal which keys exist, and
     every refusal has the same text.
     """
 
     def authenticate(self, request: Request) -> tuple[Any, ApiKey] | None:
         scheme, _, token = get_authorization_header(request).partition(b" ")
         if scheme.lower() != b"bearer":
-            # The header holds a key alone. The header of a proxy's own scheme has a second word.
+            # The header contains only a key. A header for a proxy's own scheme has a second word.
             if scheme and not token:
                 raise AuthenticationFailed("The header must start with Bearer: `Authorization: Bearer <key>`.")
             return None

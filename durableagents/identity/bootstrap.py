@@ -1,4 +1,4 @@
-"""Issue the first API key of an automated installation from a file, as DURABLEAGENTS_BOOTSTRAP_KEY says."""
+"""Issue the first API key of an automated installation from a file, as configured in DURABLEAGENTS_BOOTSTRAP_KEY."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _BY = Actor("system", "bootstrap", auth="system")
 
 
 def issue(wanted: str) -> bool:
-    """Create an account and its key as `ACCOUNT:ROLE:FILE` says, if no key was ever issued; return whether it did.
+    """Create an account and its key as specified by `ACCOUNT:ROLE:FILE`, if no key was ever issued; return whether it
+    did.
 
     Raises EnvironmentProblem, and then changes nothing.
     """

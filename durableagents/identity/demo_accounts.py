@@ -1,4 +1,4 @@
-"""The demo's accounts that can be used with one click. Outside the demo there are none."""
+"""The demo's accounts that can be used with one click. There are none outside the demo."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ledger.web.roles import is_role, name_of, ordered
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """A person of the demo. `does` describes the purpose of their role."""
+    """A person of the demo. `does` describes the person's role."""
 
     username: str
     label: str
@@ -21,9 +21,9 @@ class Person:
 
 
 def people() -> list[Person]:
-    """Return the demo's accounts that have exactly their role, ordered by role. Outside the demo there are none.
+    """Return the demo's accounts that have exactly their role, ordered by role. There are none outside the demo.
 
-    Other accounts sign in with a password, also in the demo.
+    Other accounts sign in with a password, even in the demo.
     """
     if not settings.DURABLEAGENTS.is_demo:
         return []

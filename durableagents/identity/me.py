@@ -24,7 +24,7 @@ class KeyRow(Shape):
     name: str = Field(description="Name of the key.")
     prefix: str = Field(description="Its first characters.")
     expires_at: datetime | None = Field(description="Time when it expires; null: never.")
-    budget: dict[str, Any] | None = Field(description="Highest budget that it may give to a run; null: no limit.")
+    budget: dict[str, Any] | None = Field(description="Highest budget that it may grant to a run; null for no limit.")
 
 
 class MeRow(Shape):
@@ -37,12 +37,12 @@ class MeRow(Shape):
     is_administrator: bool = Field(description="True: the account is an administrator.")
     permissions: list[str] = Field(description="Permissions beyond its roles, such as `approvals.change_queue`.")
     sees_all_runs: bool = Field(description="False: only runs that it started, and those with one of its own tags.")
-    reads_all_payloads: bool = Field(description="False: only those of such runs.")
-    own_tags: list[str] = Field(description="Tags whose runs are its own.")
+    reads_all_payloads: bool = Field(description="False: only those of runs that it may see as its own.")
+    own_tags: list[str] = Field(description="Tags whose runs count as its own.")
 
 
 class Me(ApiView):
-    """Return the caller's identity and permissions. Checks a key without any effect."""
+    """Return the caller's identity and permissions. Use it to check a key without any effect."""
 
     # Accounts without a role may read this too, to learn that they have none.
     permission_classes = [IsAuthenticated]

@@ -11,7 +11,7 @@ from django.core.exceptions import ValidationError
 from ledger.errors import DurableAgentsError
 from ledger.web.text_safety import pieces
 
-# Advice in the error about a taken name.
+# Advice in the error for a taken name.
 CHOOSE, ASK = "choose another name", "ask the person who invited you for another link"
 
 

@@ -1,4 +1,4 @@
-"""Give and take own tags of accounts, with a reason.
+"""Give and remove own tags of accounts, with a reason.
 
 A trigger records each change (durableagents/sql/accounts.sql) with the actor of `acting`, in the same transaction.
 """
@@ -25,16 +25,16 @@ class AlreadyOwn(DurableAgentsError):
     status, code, title = 409, "tag-already-own", "Already its own"
 
     def __init__(self, tag: str, user: Any) -> None:
-        super().__init__(f"The tag {tag} is {user.get_username()}'s own tag already. Nothing was changed.")
+        super().__init__(f"The tag {tag} is already an own tag of {user.get_username()}. Nothing was changed.")
 
 
 class NotOwn(DurableAgentsError):
-    """The tag was already taken."""
+    """The tag was already removed."""
 
     status, code, title = 409, "tag-not-own", "No longer its own"
 
     def __init__(self, own: OwnTag) -> None:
-        super().__init__(f"The tag {own.tag} was taken from {own.user.get_username()} already. Nothing was changed.")
+        super().__init__(f"The tag {own.tag} was already removed from {own.user.get_username()}. Nothing was changed.")
 
 
 def checked(tag: str) -> str:
@@ -42,7 +42,7 @@ def checked(tag: str) -> str:
     problem = (
         "is empty"
         if not tag
-        else f"has {len(tag)} characters, and {MAX_LENGTH} are the most"
+        else f"has {len(tag)} characters, but at most {MAX_LENGTH} are allowed"
         if len(tag) > MAX_LENGTH
         else "has blanks around it"
         if tag != tag.strip()
@@ -76,7 +76,7 @@ def give(user: Any, tag: str, *, justification: str) -> OwnTag:
 
 @transaction.atomic
 def take(own: OwnTag, *, justification: str) -> None:
-    """Take a tag from its account. Raises JustificationRequired, NotOwn."""
+    """Remove a tag from its account. Raises JustificationRequired, NotOwn."""
     why = justified("take a tag", justification)
     held = OwnTag.objects.select_for_update().filter(pk=own.pk, taken_at__isnull=True).first()
     if held is None:

@@ -47,28 +47,28 @@ class NotRepeated:
     """Refuses passwords that repeat a shorter one, such as `auditorauditor`."""
 
     def validate(self, password: str, user: User | None = None) -> None:
-        """Check a password. Raises ValidationError if it is a repetition: then it occurs inside its own double."""
+        """Check a password. Raises ValidationError for a repetition, which occurs inside the doubled password."""
         if password and (password + password).find(password, 1) < len(password):
             raise ValidationError("This password repeats the same text.", code="password_repeated")
 
     def get_help_text(self) -> str:
-        return "Your password can't repeat the same text."
+        return "Your password must not be a repetition of a shorter text."
 
 
 class NewPasswordForm(PasswordChangeForm):
-    """Django's form, which also requires the new password to differ.
+    """Django's form, which here also requires the new password to differ.
 
     Otherwise somebody who knows the old one keeps access.
     """
 
     def clean_new_password1(self) -> str:
-        """Return the new password. Raises ValidationError if it equals the typed old one.
+        """Return the new password. Raises ValidationError if the new password equals the old one as typed.
 
         Comparing with the typed password reveals nothing about the stored one.
         """
         new: str = self.cleaned_data["new_password1"]
         if new == self.data.get("old_password"):
-            raise ValidationError("This is the old password. Give another one.", code="password_unchanged")
+            raise ValidationError("This is your old password. Give another one.", code="password_unchanged")
         return new
 
 
@@ -84,7 +84,8 @@ class PasswordBackend(ModelBackend):
         user = User.objects.filter(username=username).first()
         with _hash_of_few():
             if user is None:
-                # This takes as long as for an existing name, so that timing doesn't reveal which names exist.
+                # This makes unknown names take as long as existing ones, so that timing doesn't reveal which names
+                # exist.
                 User().set_password(password)
                 return None
             is_right = user.check_password(password)

@@ -3,7 +3,7 @@
 So ended sessions, closed accounts and removed roles take effect at the next request.
 """
 
-# The owner of a session is only known after its signed data was read. This process remembers the last known owner and
+# The owner of a session is known only after its signed data was read. This process remembers the last known owner and
 # reads that account in the same statement. If the session names another account, that one is read instead. Nothing else
 # is cached.
 
@@ -51,8 +51,8 @@ ACCOUNT = ", ".join(f'u."{field.column}"' for field in User._meta.concrete_field
 GROUPS = "ARRAY(SELECT g.name FROM auth_group g JOIN auth_user_groups m ON m.group_id = g.id WHERE m.user_id = {user})"
 # SQL for the own tags of an account.
 TAGS = "ARRAY(SELECT t.tag FROM durableagents_owntag t WHERE t.user_id = {user} AND t.taken_at IS NULL)"
-# What is read with the session or key: groups, own tags, the right to read payloads, the queues, and the proof that the
-# account's row is authentic.
+# Read together with the session or key: groups, own tags, the right to read payloads, the queues, and the proof that
+# the account's row is authentic.
 _ALL = (GROUPS, TAGS, READS, ANNOTATIONS, f"{ACCOUNT_ROW.proof_sql('u')}::text")
 WHO = ", ".join(each.format(user="u.id") for each in _ALL)
 _SESSION = f"""
@@ -68,7 +68,9 @@ class SessionEnded(DurableAgentsError, SessionInterrupted):
     status, code, title = 401, "session-ended", "Your session was ended"
 
     def __init__(self) -> None:
-        super().__init__("It ended during this request. Sign in again, and check what was done.")
+        super().__init__(
+            "The session ended during this request. Sign in again, and check whether your change was saved."
+        )
 
 
 class SessionStore(Sessions):
@@ -79,7 +81,7 @@ class SessionStore(Sessions):
     """
 
     person: User | None = None
-    read_at = 0  # when the session was read, in microseconds by the database's clock
+    read_at = 0  # when the session was read, in microseconds on the database's clock
 
     @property
     def row(self) -> str:
@@ -127,7 +129,7 @@ class SessionStore(Sessions):
     def cycle_key(self) -> None:
         """Give the session a new key.
 
-        Raises SessionEnded if the session was ended meanwhile: a new key would revive it.
+        Raises SessionEnded if the session was ended meanwhile: a new key would bring it back.
         """
         is_somebodys = SESSION_KEY in self  # loads the session if it isn't loaded yet
         before = self.session_key
@@ -142,9 +144,10 @@ class SessionStore(Sessions):
                 session_key_changed.send(type(self), before=before, after=self.session_key)
 
     def save(self, must_create: bool = False) -> None:
-        """Save the session. Raises UpdateError if it was ended.
+        """Save the session. Raises UpdateError if the session was ended.
 
-        Django would replace an outage's database error by UpdateError; here the database error is raised.
+        During an outage, Django would raise UpdateError instead of the database error; here the database error is
+        raised.
         """
         try:
             super().save(must_create)
@@ -199,8 +202,8 @@ def group_names(user: str) -> ArraySubquery:
 class WhoAsks(AuthenticationMiddleware):
     """Django's authentication middleware, with the account that was read together with the session.
 
-    Everything inside is read on behalf of the sender. If a row was changed outside the application, the answer explains
-    that.
+    Inside this middleware, everything is read on behalf of the sender. If a row was changed outside the application,
+    the response explains that.
     """
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:

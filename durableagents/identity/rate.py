@@ -17,7 +17,7 @@ from durableagents.server import AGAIN
 
 WINDOW_SECONDS = 60.0
 _MAX_KEYS = 10_000
-_full_at: OrderedDict[int, float] = OrderedDict()  # when the allowance of each key is full again
+_full_at: OrderedDict[int, float] = OrderedDict()  # the time when the allowance of each key is full again
 _lock = threading.Lock()
 
 
@@ -31,7 +31,8 @@ class KeyRate(BaseThrottle):
 
     def allow_request(self, request: Request, view: Any) -> bool:
         limit: int = settings.DURABLEAGENTS.rate_limit
-        # The server repeats the request of a waiting client. Such a repetition is no request of the client.
+        # The server repeats the request of a waiting client. Such a repetition doesn't count as a request of the
+        # client.
         if not limit or not isinstance(request.auth, ApiKey) or getattr(request, "scope", {}).get(AGAIN):
             return True
         now, interval = monotonic(), WINDOW_SECONDS / limit

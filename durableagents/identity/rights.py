@@ -20,13 +20,16 @@ from ledger.web.roles import OPERATOR, is_role, ordered
 from ledger.web.seeing.viewers import APP, READ_PAYLOADS
 
 READS = f"{APP}.{READ_PAYLOADS}"
-# Names of each right in the record: the name of the act, and the name of its values.
+# Names of each right in records: the name of the act, and the name of its values.
 _CALLED = {ISSUE_OWN: ("own_keys", "may_issue_own_keys"), READS: ("read_payloads", "reads_payloads")}
 
 
 @two_person("roles", needs=SUPERUSER)
 def let_issue_keys(user_id: int, may: bool, *, by: Actor, justification: str) -> None:
-    """Set whether an account may issue own API keys. Raises NotFound, JustificationRequired. Its roles don't change."""
+    """Set whether an account may issue API keys to itself.
+
+    Raises NotFound, JustificationRequired. Its roles don't change.
+    """
     _let(ISSUE_OWN, user_id, may, by=by, justification=justification)
 
 
@@ -53,11 +56,11 @@ def let_role_read_payloads(role: str, may: bool, *, by: Actor, justification: st
 class LastAdministrator(DurableAgentsError):
     """The change would leave no administrator."""
 
-    status, code, title = 409, "last-administrator", "Someone has to administer this installation"
+    status, code, title = 409, "last-administrator", "This installation needs an administrator"
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"{name} is the only administrator. Without one, nobody could give roles, invite people or set up queues. "
+            f"{name} is the only administrator. Without one, nobody could assign roles or invite people. "
             "Make someone else an administrator first."
         )
 
@@ -73,14 +76,14 @@ def one_is_left(*users: User) -> Iterator[None]:
     names = sorted(user.username for user in held if user.is_superuser and user.is_active)
     yield
     if names:
-        with connection.cursor() as cursor:  # serializes with other removals of administrators
+        with connection.cursor() as cursor:  # serializes removals of administrators
             cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended('administrators', 110))")
         if not User.objects.filter(**ruling).exists():
             raise LastAdministrator(", ".join(names))
 
 
 def mark_of_roles(held: Iterable[str], is_admin: bool) -> str:
-    """Return a mark of a person's roles, by which the form detects that they changed meanwhile."""
+    """Return a mark of a person's roles, with which the form detects that they have changed meanwhile."""
     return mark_of([ordered(held), is_admin])
 
 
@@ -90,8 +93,8 @@ def set_roles(
 ) -> None:
     """Set all roles of an account, and whether it is an administrator.
 
-    Access to the administration changes only if that does. `seen` is the `mark_of_roles` that the sender saw. Raises
-    InvalidInput, Moved, LastAdministrator, NotFound, JustificationRequired.
+    Access to the administration changes only if the latter changes. `seen` is the `mark_of_roles` that the sender saw.
+    Raises InvalidInput, Moved, LastAdministrator, NotFound, JustificationRequired.
     """
     reason = justified("A change of an account's roles", justification)
     known = known_roles()
@@ -127,7 +130,7 @@ def _let(right: str, user_id: int, may: bool, *, by: Actor, justification: str) 
 
 
 def _change(right: str, rights: Any, subject: str, may: bool, *, by: Actor, reason: str) -> None:
-    """Give or remove a right on a locked row, and record the reason. A trigger records the change too."""
+    """Give or remove a right on a locked row, and record the reason. A trigger also records the change."""
     app, _, codename = right.partition(".")
     action, text = _CALLED[right]
     found = Permission.objects.get(codename=codename, content_type__app_label=app)
@@ -138,7 +141,7 @@ def _change(right: str, rights: Any, subject: str, may: bool, *, by: Actor, reas
 
 
 def known_roles() -> list[str]:
-    """Return the names of all roles: the product's own, and those that decide queues."""
+    """Return the names of all roles: the product's own, and those that decide in queues."""
     return ordered(Group.objects.values_list("name", flat=True))
 
 
@@ -157,7 +160,7 @@ def roles_that_read() -> frozenset[str]:
 def protected(person: int | None) -> QuerySet[User]:
     """Return the accounts that can propose or approve changes of roles, except `person`'s own.
 
-    There are none without the two-person rule for roles. Closed accounts are included. With access to one of them, one
+    The result is empty unless roles need two people. Closed accounts are included. With access to one of them, one
     person could act as both.
     """
     if not is_guarded("roles"):

@@ -21,7 +21,7 @@ def row_key(session_key: str | None) -> str:
 
 
 def session_salt(row: str) -> str:
-    """Return the salt for signing the session of a row, so that its data is invalid in any other row."""
+    """Return the salt for signing a row's session, which makes the data invalid in any other row."""
     return f"durableagents.session.{row}"
 
 
@@ -31,7 +31,7 @@ def ends_at(data: Mapping[str, Any]) -> datetime:
 
 
 def every_session() -> Listed | None:
-    """Return which current sessions the application didn't write, with the number checked; None if there are none."""
+    """Return the current sessions that the application didn't write, and the number checked; None without sessions."""
     rows = list(Session.objects.filter(expire_date__gt=timezone.now()))
     found = [f"session {row.pk} was not written by the application" for row in rows if not _is_authentic(row)]
     return Listed("sessions", len(rows), "", found) if rows else None

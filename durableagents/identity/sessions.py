@@ -63,13 +63,16 @@ class KeepSignedIn(MiddlewareMixin):
 
 
 def is_by_itself(request: HttpRequest) -> bool:
-    """Return whether an open page refreshes itself. Such requests don't extend the session of an abandoned screen."""
+    """Return whether an open page refreshes itself.
+
+    Such requests don't extend the session, since nobody may be at the screen.
+    """
     return request.GET.get("fragment") == "live" and request.headers.get("HX-Trigger") == "live"
 
 
 @receiver(user_logged_in)
 def began(sender: type[User], request: HttpRequest, user: User, **_: Any) -> None:
-    """Start the lifetime at sign-in, also in a session that had another user before."""
+    """Start the lifetime at sign-in, even in a session that belonged to another user before."""
     now = timezone.now()
     request.session[_SINCE] = now.isoformat()
     # the time of sign-in, or of a later authentication (signin/again.py)
@@ -79,7 +82,7 @@ def began(sender: type[User], request: HttpRequest, user: User, **_: Any) -> Non
 
 
 def _note(session: SessionBase, now: datetime) -> None:
-    # Sessions from before lifetimes were recorded begin when they are next used.
+    # For sessions that are older than this record, the lifetime begins at their next use.
     since = _moment(session, _SINCE, now)
     session[_SINCE], session[_SEEN] = since.isoformat(), now.isoformat()
     session.set_expiry(min(now + IDLE, since + MAX_LIFETIME))

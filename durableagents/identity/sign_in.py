@@ -25,7 +25,7 @@ def proceed(
 ) -> str:
     """Return where to continue after a first proof. Raises ChangedOutside.
 
-    `has_second_factor` says that the proof included a second factor.
+    `has_second_factor`: the proof included a second factor.
     """
     check(ACCOUNT, user.pk)
     logout(request)  # removes everything of the previous user's session
@@ -38,9 +38,9 @@ def proceed(
 
 
 def let_in(request: HttpRequest, user: User, *, strength: str, has_factor: bool) -> None:
-    """Begin a session and note how strong its proof was.
+    """Begin a session, and record how strong its proof was.
 
-    Raises ChangedOutside, also if second factors were removed outside the application.
+    Raises ChangedOutside, for example if second factors were removed outside the application.
     """
     check(ACCOUNT, user.pk)
     login(request, user, backend=settings.AUTHENTICATION_BACKENDS[0])
@@ -50,7 +50,7 @@ def let_in(request: HttpRequest, user: User, *, strength: str, has_factor: bool)
 
 
 def next_of(request: HttpRequest) -> str:
-    """Return where to continue, a path on this site.
+    """Return the path on this site where to continue.
 
     Other values could lead elsewhere or be taken for a view's name.
     """

@@ -6,5 +6,5 @@ from django.dispatch import Signal
 # (`before`, `after`).
 session_key_changing = Signal()
 session_key_changed = Signal()
-# Sent in the transaction in which an administrator sets the password of `user` by `request`.
+# Sent in the transaction in which an administrator sets the password of `user` in `request`.
 password_set = Signal()

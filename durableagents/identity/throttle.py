@@ -1,14 +1,14 @@
 """Throttle sign-in attempts across all web processes.
 
-An attempt is counted before anything is checked, and the count is taken back on success.
+An attempt is counted before anything is checked, and the count is reversed on success.
 """
 
 # Each key has an allowance that refills evenly: `limit` attempts at once, then one every `window / limit` seconds. So
 # attempts are delayed, and no account is ever locked. Three keys are checked: 1. name and address together, so that
 # guesses from elsewhere don't slow down anybody at this address; 2. the name, from addresses where it hasn't signed in
-# within a month: this bounds guesses from many addresses, and nobody can be slowed down at a known address; 3. the
-# address (of IPv6 the network), which bounds how many names one may try. The table is unlogged and holds digests under
-# the installation's key instead of names and addresses.
+# within a month: this bounds guesses from many addresses, without slowing down anybody at a known address; 3. the
+# address (for IPv6 the network), which bounds how many names can be tried. The table is unlogged and holds digests
+# under the installation's key instead of names and addresses.
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Attempt:
     address: str
 
     def forgive(self) -> None:
-        """Take the attempt back after success, and remember the address as known for this name."""
+        """Reverse the count of the attempt after success, and remember the address as known for this name."""
         address = network_of(self.address)
         with connection.cursor() as cursor:
             cursor.execute(f"DELETE FROM {_TABLE} WHERE key = %s", [by_name_and_address.key(self.name, address)])
@@ -85,14 +85,14 @@ class Attempt:
 
 
 def count(allowance: Allowance, *about: str) -> None:
-    """Count an attempt at something other than sign-in. Raises TooManyAttempts, and then counts nothing."""
+    """Count an attempt to do something other than sign in. Raises TooManyAttempts, and then counts nothing."""
     wait = _take(allowance, allowance.key(*about))
     if wait > 0:
         raise TooManyAttempts(wait)
 
 
 def forgive(allowance: Allowance, *about: str) -> None:
-    """Take the last attempt back after success."""
+    """Reverse the count of the last attempt after success."""
     with connection.cursor() as cursor:
         cursor.execute(
             f"UPDATE {_TABLE} SET until = until - make_interval(secs => %s) WHERE key = %s",
@@ -125,7 +125,7 @@ def attempt(name: str, address: str) -> Attempt:
 
 
 def _take(allowance: Allowance, key: bytes) -> float:
-    """Take one attempt; return 0, or the seconds to wait.
+    """Use up one attempt; return 0, or the seconds to wait.
 
     A single statement, so that a burst can't exceed the limit.
     """

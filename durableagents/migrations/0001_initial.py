@@ -61,7 +61,7 @@ class Migration(migrations.Migration):
                 ('revoked_at', models.DateTimeField(blank=True, null=True)),
                 ('last_used_at', models.DateTimeField(blank=True, null=True)),
                 ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='api_keys', to=settings.AUTH_USER_MODEL)),
-                ('budget', models.JSONField(blank=True, help_text='The most that it may give to a run: {"usd": "5.00", "steps": 200}. Empty: as much as it likes.', null=True)),
+                ('budget', models.JSONField(blank=True, help_text='The highest budget that it may grant to a run: {"usd": "5.00", "steps": 200}. Empty: no limit.', null=True)),
             ],
             options={
                 'permissions': [('issue_own_key', 'Can issue API keys to themselves')],
@@ -90,9 +90,9 @@ class Migration(migrations.Migration):
             name='OwnTag',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('tag', models.CharField(help_text='As runs carry it: late, or tenant:acme.', max_length=200)),
+                ('tag', models.CharField(help_text='In the form used on runs: late, or tenant:acme.', max_length=200)),
                 ('given_at', models.DateTimeField()),
-                ('given_for', models.TextField(help_text='Why the account may see runs of this tag.', max_length=2000, verbose_name='reason')),
+                ('given_for', models.TextField(help_text='Why the account may see runs with this tag.', max_length=2000, verbose_name='reason')),
                 ('taken_at', models.DateTimeField(blank=True, null=True)),
                 ('taken_for', models.TextField(blank=True, db_default='', default='', max_length=2000, verbose_name='reason to take it')),
                 ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='own_tags', to=settings.AUTH_USER_MODEL)),

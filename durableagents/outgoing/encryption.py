@@ -1,6 +1,6 @@
 """Encrypt addresses and signing secrets for the database, under a key derived from the master key.
 
-Somebody who knows such an address may write there, so a copy of the tables must not reveal it.
+Anybody who knows such an address may write there, so a copy of the tables must not reveal it.
 """
 
 from __future__ import annotations

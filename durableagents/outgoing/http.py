@@ -1,4 +1,4 @@
-"""POST to addresses that people enter.
+"""Send POST requests to addresses that people entered.
 
 Against SSRF, every resolved address must be public or in `DURABLEAGENTS_WEBHOOK_NETWORKS`.
 """
@@ -41,13 +41,13 @@ Address = IPv4Address | IPv6Address
 # IPv6 networks that embed an IPv4 address in the last four bytes: IPv4-compatible, SIIT (RFC 2765) and NAT64 (RFC
 # 6052). The embedded address decides.
 _EMBEDDING = tuple(map(ip_network, ("::/96", "::ffff:0:0:0/96", "64:ff9b::/96")))
-# Not public by the IANA registries, but global according to Python 3.11: protocol assignments, 6to4 relays, NAT64 for
-# local use (RFC 8215), documentation (RFC 9637) and SRv6 SIDs (RFC 9602).
+# Networks that are not public according to the IANA registries, but global according to Python 3.11: protocol
+# assignments, 6to4 relays, NAT64 for local use (RFC 8215), documentation (RFC 9637) and SRv6 SIDs (RFC 9602).
 _RESERVED = tuple(map(ip_network, ("192.0.0.0/24", "192.88.99.0/24", "64:ff9b:1::/48", "3fff::/20", "5f00::/16")))
 
 
 class AddressRefused(Exception):
-    """The address is not allowed. The message is meant to follow the address in a sentence."""
+    """The address is not allowed. The message is worded to follow the address in a sentence."""
 
 
 def parse_url(url: str) -> SplitResult:
@@ -105,7 +105,7 @@ def store_address(url: str, *, field: str, hint: str = "an https address on the 
 def _is_public(address: Address) -> bool:
     """Return whether an address is public.
 
-    An embedded IPv4 address (mapped, translated, tunnelled) is judged instead.
+    If it embeds an IPv4 address (mapped, translated, tunnelled), that one is checked instead.
     """
     if any(address in network for network in _RESERVED):
         return False
@@ -182,18 +182,18 @@ def _exchange(
     answer = connection.getresponse()
     text = b""
     with suppress(OSError, http.client.HTTPException):
-        # reading lets the server finish; only the status decides the outcome
+        # reading the body lets the server finish; only the status decides the outcome
         text = answer.read(MAX_READ_BYTES)[:MAX_KEPT_BYTES]
     outcome = outcome_of(answer.status, answer.headers.get("Retry-After"))
     return replace(outcome, status=answer.status, answer=text)
 
 
 def outcome_of(status: int, retry_after: str | None = None) -> Outcome:
-    """Return the outcome that a response's status means."""
+    """Return the outcome that a response's status stands for."""
     if 200 <= status < 300:
         return SENT
     if 300 <= status < 400:
-        return Outcome("refused", f"it answered {status}, a redirect, and none is followed")
+        return Outcome("refused", f"it answered {status}, a redirect, and redirects are not followed")
     if status in _TEMPORARY or status >= 500:
         return Outcome("failed", f"it answered {status}", retry_after=_seconds(retry_after))
     return Outcome("refused", f"it answered {status}", is_gone=status in (404, 410))
@@ -214,10 +214,7 @@ def _seconds(retry_after: str | None) -> float | None:
 
 
 class _WholeHead(http.client.HTTPResponse):
-    """A response whose status counts only once its head is complete.
-
-    http.client also accepts a head that was cut off.
-    """
+    """A response whose status counts only if its header is complete. http.client also accepts a truncated header."""
 
     def begin(self) -> None:
         reader = self.fp

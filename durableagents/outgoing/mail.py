@@ -23,7 +23,7 @@ from django.core.mail import EmailMultiAlternatives, get_connection
 from django.core.mail.backends.smtp import EmailBackend
 
 WHOLE_SECONDS = 30.0
-MAX_ADDRESSES = 4  # how many addresses of one host are tried
+MAX_ADDRESSES = 4  # number of addresses tried per host
 _MAX_REASON_LENGTH = 300
 
 
@@ -32,7 +32,7 @@ class Outcome:
     """The outcome of an attempt.
 
     `is_down`: other messages to the server would fail too. `is_gone`: the recipient no longer exists. `status` and
-    `answer` are a web server's status and the first bytes of its body.
+    `answer` are the status of a web server and the first bytes of its body.
     """
 
     state: str  # one of: sent, refused, failed
@@ -74,7 +74,7 @@ def send(to: str, subject: str, text: str, *, html: str = "", message: UUID | No
 
 
 def _outcome_of(code: int, reply: bytes | str) -> Outcome:
-    """Return the outcome that the server's reply to this mail means. A 5xx is permanent."""
+    """Return the outcome that the server's reply to this mail stands for. A 5xx is permanent."""
     words = reply.decode("utf-8", "replace") if isinstance(reply, bytes) else reply
     return Outcome(
         "refused" if code // 100 == 5 else "failed", f"the mail server said {code} {words}"[:_MAX_REASON_LENGTH]
@@ -89,9 +89,9 @@ def _reason(error: BaseException) -> str:
 
 
 class TimedConnection:
-    """Holds one connection, which another thread can cut at any moment, even while it is being made.
+    """Holds one connection, which another thread can cut at any time, even while it is being made.
 
-    `ends` is the deadline by the monotonic clock, `step` the limit of one operation in seconds, `wire` the current
+    `ends` is the deadline on the monotonic clock, `step` the limit of one operation in seconds, `wire` the current
     socket.
     """
 
@@ -102,7 +102,7 @@ class TimedConnection:
 
     @contextmanager
     def limit(self) -> Iterator[None]:
-        """Cut the connection when the time is up."""
+        """Cut the connection at the deadline."""
         timer = threading.Timer(max(0.0, self.ends - time.monotonic()), self.cut)
         timer.daemon = True
         timer.start()

@@ -1,10 +1,10 @@
 """Limit concurrent requests to the pool's connections. Other requests wait briefly or get *busy*."""
 
-# More threads would be no faster (one interpreter) and would starve the event loop, and with it `/healthz`. Lanes share
-# the `SLOTS`. No lane can take all of them, so that guessers don't block holders of keys, and these don't block
-# callbacks or probes. Keys and sessions are verified behind this middleware, and the result is remembered for a while.
-# From addresses that sent an invalid one, unknown ones use the anonymous lane for a while. Proven ones don't, so a
-# neighbour's outdated key slows down nobody else.
+# More threads would not be faster (there is one interpreter), but would starve the event loop and with it `/healthz`.
+# Lanes share the `SLOTS`. No lane can take all connections, so that people guessing keys don't block holders of keys,
+# and those don't block callbacks or probes. Keys and sessions are verified behind this middleware, and the result is
+# remembered for a while. Unknown credentials from an address that sent invalid ones use the anonymous lane for a while.
+# Verified credentials don't, so an outdated key doesn't slow down other users at the same address.
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAX_WAITING = 256
 DOUBTED_SECONDS = 20.0
 PROVEN_SECONDS = 300.0
 _MAX_REMEMBERED = 10_000
-# These paths are answered without authentication, so their answer proves nothing about a key or session.
+# These paths are answered without authentication, so their response proves nothing about a key or session.
 _OPEN = ("/static/", "/login", "/healthz", "/readyz", "/api/v1/callbacks/")
 
 
@@ -54,12 +54,12 @@ class Admission:
             "known": Lane(slots - 1, 5.0),
             "callback": Lane(2, 5.0),
             "anonymous": Lane(2, 3.0),
-            # further requests of clients that wait or hold a stream (streams.py)
+            # internal requests for clients that wait or hold a stream (streams.py)
             "again": Lane(2, 10.0),
         }
         self._doubted = Remembered(DOUBTED_SECONDS)
         self._proven = Remembered(PROVEN_SECONDS)
-        # With this salt, remembered digests are useless to anybody else.
+        # The salt makes remembered digests useless to anybody else.
         self._salt = os.urandom(16)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -83,7 +83,7 @@ class Admission:
             await self._app({**scope, AFTERWARDS: afterwards.append}, receive, watched)
         finally:
             self._leave(lane)
-        for each in afterwards:  # runs without a slot, so a download to a slow client delays nobody
+        for each in afterwards:  # runs without a slot, so a download by a slow client doesn't delay others
             await each()
 
     def _kind(self, scope: Scope, mark: bytes) -> str:
@@ -113,7 +113,7 @@ class Admission:
             async with asyncio.timeout(lane.patience_seconds):
                 await turn
         except TimeoutError:
-            # The turn may have come at the same moment; then the request is admitted.
+            # If its turn came at the same moment, the request is admitted.
             return _has_come(turn)
         except BaseException:
             if _has_come(turn):
@@ -145,7 +145,7 @@ class Admission:
 
 
 class Remembered:
-    """Digests that expire. Their number is bounded: the oldest are dropped first."""
+    """Digests that expire. The number of entries is bounded: the oldest are dropped first."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

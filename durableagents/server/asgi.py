@@ -51,9 +51,9 @@ _M_MMAP_THRESHOLD = -3  # constant from malloc.h
 def pool_connections() -> None:
     """Give this process a connection pool.
 
-    Django's kept connections belong to threads, and a request may use any free thread. Only the web process has a pool,
-    since pools don't survive the forks of workers. Attempts end soon after a failure, so that the first request after
-    an outage connects at once instead of waiting out a back-off.
+    Django's persistent connections belong to threads, and a request may use any free thread. Only the web process has a
+    pool, since pools don't survive the forks of workers. Attempts end soon after a failure, so that the first request
+    after an outage connects at once instead of waiting out a back-off.
     """
     default = connections.settings["default"]
     default["CONN_MAX_AGE"] = 0
@@ -64,14 +64,14 @@ def pool_connections() -> None:
         "timeout": 2.5,
         "reconnect_timeout": 1.0,
     }
-    # Django sets the pool's check itself and can't be configured otherwise.
+    # Django sets the pool's check itself, and that can't be configured.
     connections["default"].pool._check = _sound  # type: ignore[attr-defined]
 
 
 def _sound(link: psycopg.Connection[Any]) -> None:
     """Check a connection. Raises OperationalError.
 
-    If it is broken, all idle connections are checked at once, because further requests would get them.
+    If this connection is broken, all idle ones are checked at once, because the next requests would get them.
     """
     try:
         ConnectionPool.check_connection(link)
@@ -152,8 +152,8 @@ class Lifespan:
             await asyncio.sleep(BEAT_SECONDS)
 
     def _refusal(self) -> str | None:
-        """Return why this process must not serve; None if it may, or while the database is away (then it is called
-        again).
+        """Return why this process must not serve; None if it may, or while the database is unreachable (then this is
+        called again).
         """
         try:
             reason = pooler.refusal() or features.serving_refusal("web")

@@ -1,7 +1,7 @@
 """uvicorn's protocols with time limits, against clients that send or read slowly.
 
-The h11 protocol refuses what is not HTTP/1. The number of connections per address is limited by the proxy in front
-(deploy/nginx).
+The h11 protocol refuses everything that is not HTTP/1. The number of connections per address is limited by the proxy in
+front (deploy/nginx).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class BoundedHttp(_Bounded, H11Protocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # A line per bad request would let anybody fill the disk. Errors of the application are still logged.
+        # A log line per bad request would let anybody fill the disk. Errors of the application are still logged.
         self.logger = _log
         self._is_refused = False
         self._clock: asyncio.TimerHandle | None = None
@@ -78,7 +78,7 @@ class BoundedHttp(_Bounded, H11Protocol):
         self._check()
 
     def _check(self) -> None:
-        """Set the timeout that applies now: for incomplete headers or an unread body, else none."""
+        """Set the timeout for the current state: for incomplete headers or an unread body, else none."""
         if self.transport.get_protocol() is not self or self.transport.is_closing():
             self._stop_clock()
             return
@@ -115,7 +115,7 @@ class BoundedHttp(_Bounded, H11Protocol):
             self.transport.close()
         elif self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             super().send_400_response(msg)
-        else:  # within or after a response there is no way to answer
+        else:  # during or after a response it is too late for another one
             self.transport.abort()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:

@@ -1,7 +1,7 @@
 """Start, watch and end child processes that can't outlive this one, and find strays of an earlier one."""
 
 # Each child has its own session (a Ctrl-C reaches only `up`, which drains in order) and a parent-death signal (a
-# SIGKILL of `up` ends it). Only Linux has the latter. Elsewhere, the next start ends what was left.
+# SIGKILL of `up` ends it). Only Linux has parent-death signals. Elsewhere, the next start ends leftover processes.
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from durableagents.env import CHECKOUT, ensure_directory
 from runs.backoff import pause_seconds
 from runs.fleet import procfs
 
-# All descendants of an installation have its id in this environment variable, by which the next start recognises
+# All descendants of an installation have its id in this environment variable, which lets the next start recognise
 # strays.
 MARKER = "DURABLEAGENTS_UP"
 LOG_LIMIT_BYTES = 10_000_000
@@ -65,7 +65,7 @@ def spawn(
     cwd: Path = Path("/"),
     pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
-    """Start `argv` in its own session, with its output appended to `log`. It ends when this process dies."""
+    """Start `argv` in its own session, with its output appended to `log`. The child ends when this process dies."""
     ensure_directory(log.parent)
     # With O_APPEND, concurrent writers don't overwrite each other, and the file may be truncated.
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -132,7 +132,7 @@ class Child:
         self.process = spawn(self.argv, env=self.env, log=self.log, cwd=self.cwd, pass_fds=self.pass_fds)
 
     def ended(self) -> str | None:
-        """Return how the process ended, as text, once per death; None while it lives or waits for its restart."""
+        """Return how the process ended, as text and once per death; None while it is alive or waits for its restart."""
         if self.process is None:
             return None
         code = self.process.poll()
@@ -194,7 +194,7 @@ def last_line(log: Path, *, containing: str = "") -> str:
 
 
 class Lines:
-    """Lines that a child writes to a file descriptor (`theirs`), which it gets at each start."""
+    """Lines that a child writes to a file descriptor (`theirs`), which it is given at each start."""
 
     def __init__(self) -> None:
         self._ours, self.theirs = os.pipe()
@@ -220,7 +220,7 @@ class Lines:
 def shorten_log(log: Path) -> None:
     """Copy an oversized log to `<name>.1` and truncate it.
 
-    It isn't renamed, since the child keeps writing to its open file.
+    The log isn't renamed, since the child keeps writing to its open file.
     """
     try:
         if log.stat().st_size <= LOG_LIMIT_BYTES:
@@ -228,7 +228,7 @@ def shorten_log(log: Path) -> None:
         shutil.copyfile(log, log.with_name(log.name + ".1"))
         os.truncate(log, 0)
     except OSError:
-        # The disk is full. The next round tries again.
+        # The disk is full. The next call tries again.
         return
 
 
@@ -257,7 +257,7 @@ def strays(mark: str, remembered: Mapping[int, float]) -> list[psutil.Process]:
 def _is_of(process: psutil.Process, mark: str, remembered: Mapping[int, float]) -> bool:
     try:
         if process.status() == psutil.STATUS_ZOMBIE:
-            # It has ended and only waits for its parent. It holds no port or file.
+            # It has ended, and waits only for its parent. It no longer holds a port or file.
             return False
         if remembered.get(process.pid) == process.create_time():
             return True
@@ -301,7 +301,7 @@ def give_memory_back() -> None:
         trim(0)
 
 
-# A process that can't start is not restarted more often than this.
+# Shortest interval between restarts of a process that can't start.
 _PAUSE_SECONDS = 1.0
 _TICK_SECONDS = 0.1
 
@@ -314,7 +314,7 @@ class Webs:
         self._patience_seconds, self._ready_fd = patience_seconds, ready_fd
         self._stop_signal: int | None = None
         self._is_second = False
-        # Each process with the pipe on which it reports that it serves; None once it has reported.
+        # Maps each process to the pipe on which it reports that it serves; None after the report.
         self._webs: dict[subprocess.Popen[bytes], int | None] = {}
         self._not_before = 0.0
 
@@ -361,7 +361,7 @@ class Webs:
                 self._not_before = time.monotonic() + _PAUSE_SECONDS
 
     def _hear(self) -> None:
-        """Wait a tick, or until a process reports that it serves. Once all serve, report that."""
+        """Wait a tick, or until a process reports that it serves. Once all processes serve, report that."""
         silent = {pipe: process for process, pipe in self._webs.items() if pipe is not None}
         for pipe in select.select(list(silent), [], [], _TICK_SECONDS)[0]:
             if os.read(pipe, 64):
@@ -375,7 +375,7 @@ class Webs:
             self._ready_fd = None
 
     def _end(self, signum: int) -> int:
-        """Forward the signal and wait for the processes; kill those still alive after their patience."""
+        """Forward the signal and wait for the processes; kill those still alive after their timeout."""
         self._listener.close()
         for process in self._webs:
             process.send_signal(signum)

@@ -2,8 +2,8 @@
 
 # Our middleware and views are synchronous. Django's own handler would switch threads some twenty times per request, and
 # each switch waits in two queues under load. Here a request switches twice: into one of a few permanent threads (as
-# many as there are admitted requests, see admission.py), and back. Bodies are already complete (limits.py). A response
-# is complete when it leaves the thread; of a download, only the file is ready.
+# many as there are admitted requests, see admission.py), and back. Request bodies are already complete (limits.py). A
+# response is complete when it leaves the thread; for a download, only the file is ready by then.
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Handler(ASGIHandler):
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
-            raise ValueError(f"This handler answers HTTP, and not {scope['type']}.")
+            raise ValueError(f"This handler answers HTTP, not {scope['type']}.")
         try:
             body = await _gathered(receive)
         except RequestAborted:
@@ -112,7 +112,7 @@ class Handler(ASGIHandler):
 
 
 def _note_actor(request: Any) -> None:
-    """Note who sent the request, if the view has loaded the user. Loading it here would cost another query."""
+    """Record who sent the request, if the view has loaded the user. Loading the user here would cost another query."""
     current, user = context.request.get(), vars(request).get("user")
     is_unread = isinstance(user, SimpleLazyObject) and user._wrapped is empty
     if current is not None and not is_unread and getattr(user, "pk", None) is not None:
@@ -132,7 +132,7 @@ async def _gathered(receive: Receive) -> bytes:
 
 
 def _whole(response: Any) -> HttpResponse:
-    """Return a streaming response (small static files) as a complete one."""
+    """Return a streaming response (small static files) as a complete response."""
     whole = HttpResponse(
         b"".join(response.streaming_content), status=response.status_code, reason=response.reason_phrase
     )

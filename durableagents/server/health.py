@@ -1,4 +1,4 @@
-"""Health and readiness for probes and people. The answers are public and reveal no secrets."""
+"""Health and readiness for probes and people. The responses are public and reveal no secrets."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ MAX_SECONDS = 3.0
 _ROOM = "SELECT count(*) FROM generate_series(1, 20000) n"
 _IS_READ_ONLY = "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean"
 
-# When the database last answered this process, and when it last accepted writes (monotonic clock). /readyz shows their
-# ages during an outage.
+# The times when the database last answered this process, and when it last accepted writes (monotonic clock). /readyz
+# shows their ages during an outage.
 _answered_at: dict[str, float] = {}
 
 
@@ -40,7 +40,10 @@ more_checks: dict[str, Callable[[], str]] = {}
 @csrf_exempt
 @require_safe
 def healthz(request: HttpRequest) -> JsonResponse:
-    """Answer that this process runs. Nothing else is checked, so that outages elsewhere never get it killed."""
+    """Answer that this process runs.
+
+    Nothing else is checked, so that the process isn't killed because of outages elsewhere.
+    """
     return _answer(ALIVE, 200)
 
 
@@ -80,9 +83,9 @@ _reading = SharedRead("readyz", _probe)
 
 
 def _unserved() -> int | None:
-    """Return how many versions of ready runs no worker serves.
+    """Return the number of versions with ready runs that no worker serves.
 
-    The installation stays ready, because other runs work.
+    The installation stays ready, because other runs make progress.
     """
     try:
         return len(agent_versions.unserved())

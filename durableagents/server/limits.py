@@ -1,6 +1,6 @@
 """Limit requests before Django sees them, because ASGI itself has no limits.
 
-Bodies are gathered here, so a slow client occupies a few kilobytes and no thread. Requests without key or session may
+Bodies are gathered here, so a slow client costs a few kilobytes but no thread. Requests without key or session may
 only have small bodies.
 """
 
@@ -29,13 +29,15 @@ START_LIMIT = 65 * 1024 * 1024
 PAGE_LIMIT = 2_621_440
 ANONYMOUS_LIMIT = 64 * 1024
 HEADER_LIMIT = 32 * 1024
-# A maximum body in this time is 35 KB/s. An announced large body gets four times this time, which is 550 KB/s.
+# A body of the maximum size in this time means 35 KB/s. An announced large body gets four times as long, which means
+# 550 KB/s.
 BODY_SECONDS = 30.0
 _LARGE_BODY_PATIENCE = 4
-# Limits for all bodies in progress. Large bodies leave room for the others.
+# Limits for all bodies being received. Large bodies must leave room for the others.
 MAX_BYTES = 192 * 1024 * 1024
 MAX_LARGE_BYTES = 2 * START_LIMIT
-# How much of a refused body is still read, so that a client that is sending sees the answer instead of a reset.
+# How much of a refused body is still read, so that a client that is still sending sees the response instead of a
+# connection reset.
 _DRAINED = 16 * 1024 * 1024
 _DRAIN_SECONDS = 5.0
 _CALLBACKS = "/api/v1/callbacks/"
@@ -72,15 +74,15 @@ class Headers:
 def _is_no_http(scope: Scope) -> str | None:
     """Return what makes a request invalid HTTP, or None.
 
-    Not every server checks for exactly one Host (RFC 9112 §3.2 demands it), and Django would invent one.
+    Not every server checks for exactly one Host header (as RFC 9112 §3.2 demands), and Django would make one up.
     """
     version = scope.get("http_version", "1.1")
     if version == "0.9":
-        return "HTTP/0.9 is not spoken here."
+        return "HTTP/0.9 is not supported."
     names = [name for name, _ in scope["headers"]]
     if b"content-length" in names and b"transfer-encoding" in names:
-        # If one server trusts the first header and the next one the second, they see different requests (RFC 9112
-        # §6.1).
+        # If one server trusts the first header and the next server trusts the second, they see different requests (RFC
+        # 9112 §6.1).
         return "The request has both Content-Length and Transfer-Encoding."
     if names.count(b"idempotency-key") > 1:
         return "The request has several Idempotency-Key headers; send one."
@@ -138,7 +140,7 @@ class BodyLimit:
         """Return the whole body; None if the client left."""
         limit = limit_for(scope)
         if (announced := _announced(scope)) > limit:
-            raise _too_large(limit, f"has {announced} bytes, and may have")
+            raise _too_large(limit, f"has {announced} bytes, but may have at most")
         parts: list[bytes] = []
         seen = 0
         while True:
@@ -172,7 +174,10 @@ class _BodyShare:
         self._bytes += count
         if self._limit.is_full(self._bytes):
             raise Refused(
-                503, "busy", "Busy", "Too many large bodies are on their way. Nothing was done; try again in a moment."
+                503,
+                "busy",
+                "Busy",
+                "Too many large bodies are being received. Nothing was done. Try again in a moment.",
             )
 
     def drop(self) -> None:
@@ -229,7 +234,7 @@ async def _drain(receive: Receive) -> None:
                 if message["type"] == "http.disconnect" or not message.get("more_body"):
                     return
     except TimeoutError:
-        return  # too slow to wait for: the answer is sent now
+        return  # the body comes too slowly to wait for it: the response is sent now
 
 
 async def answer(scope: Scope, send: Send, document: dict[str, Any]) -> None:
@@ -258,7 +263,7 @@ def _page(status: int, title: str, detail: str) -> bytes:
     return problems.page(template, {"status": status, "title": title, "detail": detail}).encode()
 
 
-# Django's middleware sets these headers elsewhere, but isn't reached here.
+# Django's middleware sets these headers elsewhere, but is not reached for these responses.
 _PAGE_HEADERS = [
     (b"content-type", b"text/html; charset=utf-8"),
     (

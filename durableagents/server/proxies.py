@@ -1,7 +1,7 @@
 """Find out the addresses of clients behind proxies.
 
-`X-Forwarded-For` is read from the right, past trusted proxies. The first other address is the client; anything to its
-left may be forged.
+`X-Forwarded-For` is read from the right, past trusted proxies. The first address that is not a trusted proxy is the
+client's; anything to its left may be forged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MAX_HOPS = 20
 
 
 class Proxies:
-    """Sets the client's address and scheme in the scope, and removes the headers that state them."""
+    """Sets the client's address and scheme in the scope, and removes the headers that they came from."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -33,14 +33,15 @@ class Proxies:
 
 
 def seen_through(scope: Scope) -> dict[str, Any]:
-    """Return the members of the scope that the proxies' headers change."""
+    """Return the changes to the scope that result from the proxies' headers."""
     forwarded = {
         name: [value.decode("latin-1") for key, value in scope["headers"] if key == name]
         for name in (b"x-forwarded-for", b"x-forwarded-proto")
     }
     headers = [pair for pair in scope["headers"] if not pair[0].startswith(b"x-forwarded-")]
     peer = scope["client"][0] if scope.get("client") else ""
-    # A connection over a unix socket has no address. File permissions decide who connects, so it is the proxy.
+    # A connection over a unix socket has no address. File permissions decide who may connect, so the client is the
+    # proxy.
     if not (is_trusted(peer) if peer else settings.DURABLEAGENTS.proxy_networks):
         return {"headers": headers}
     client = client_behind(peer, ",".join(forwarded[b"x-forwarded-for"]))

@@ -1,4 +1,4 @@
-"""Give each request an id, a trace and a log line."""
+"""Give each request an id, a trace context and a log line."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ log = logging.getLogger("durableagents.web")
 
 MAX_PATH = 300
 _QUIET = ("/healthz", "/readyz", "/static/")
-_CLIENT_LEFT = 499  # nginx's status for a client that left before the answer
+_CLIENT_LEFT = 499  # nginx's status for a client that left before the response
 
 
 class Requests:
-    """Gives each request an id, which its answer and its log lines carry, and continues the caller's trace."""
+    """Gives each request an id, which appears in its response and log lines, and continues the caller's trace."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -62,7 +62,7 @@ def _request_of(scope: Scope) -> context.Request:
     for name, value in scope["headers"]:
         if name in (b"x-request-id", b"traceparent"):
             given.setdefault(name, []).append(value.decode("latin-1"))
-    # If the header was sent twice, neither counts.
+    # If the header was sent twice, both are ignored.
     ids, parents = ([*given.get(name, ()), ""] for name in (b"x-request-id", b"traceparent"))
     request_id = context.chosen_request_id(ids[0] if len(ids) == 2 else None)
     trace_id, parent = context.parent_of(parents[0] if len(parents) == 2 else None)

@@ -4,7 +4,7 @@
 # send the old one SIGTERM. It then
 #
 # 1. accepts no more connections; they go to the new process, and none is refused, since the socket stays open;
-# 2. closes its WebSockets with 1012 (*service restart*), at which pages reconnect;
+# 2. closes its WebSockets with 1012 (*service restart*), after which pages reconnect;
 # 3. answers requests in flight and on kept-alive connections, with `Connection: close`, so that nobody sends into a
 #    closing connection;
 # 4. ends when no connection is left, or at its deadline.
@@ -35,11 +35,11 @@ from durableagents.server.limits import HEADER_LIMIT, Message, Receive, Scope, S
 
 BACKLOG = 2048
 KEEP_ALIVE_SECONDS = 5
-# Time from the signal until unanswered requests are cut.
+# Time from the signal until unanswered requests are cut off.
 STOP_SECONDS = 2
-# Our pages send nothing over their sockets.
+# Our pages don't send anything over their sockets.
 SOCKET_BYTES = 16 * 1024
-# Time to notify the fleet and end threads. Both may hang on a stalled database, so the process waits no longer.
+# Time to notify the fleet and end threads. Both may hang on a stalled database, so the process waits only this long.
 LAST_SECONDS = 5
 _TICK_SECONDS = 0.05
 _CLOCK_SECONDS = 1.0
@@ -88,7 +88,7 @@ class LastAnswers:
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server with a callback when it is ready, and with the order of shutdown described above."""
+    """uvicorn's server with a callback when it is ready, and the shutdown order described above."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Server(uvicorn.Server):
         self._answers = LastAnswers(app)
         self._patience_seconds, self._on_ready, self._on_leaving = patience_seconds, on_ready, on_leaving
         self._is_handing_over = False
-        self._wake: Callable[[], object] = lambda: None  # during start-up there is nothing to wake
+        self._wake: Callable[[], object] = lambda: None  # during start-up there is nothing to wake up
         super().__init__(
             uvicorn.Config(
                 self._answers,
@@ -127,7 +127,7 @@ class Server(uvicorn.Server):
         yield
 
     async def main_loop(self) -> None:
-        """Tick once a second for the Date header, and at once on a signal. uvicorn itself polls ten times a second."""
+        """Wake up each second for the Date header, and at once on a signal. uvicorn itself polls ten times a second."""
         is_woken = asyncio.Event()
         self._wake = partial(asyncio.get_running_loop().call_soon_threadsafe, is_woken.set)
         while not await self.on_tick(0):
@@ -169,7 +169,7 @@ class Server(uvicorn.Server):
         await asyncio.sleep(2 * _TICK_SECONDS)
         closing: set[Any] = set()
         while self.server_state.connections and monotonic() < until and self._is_handing_over:
-            # Shut each socket down once: a second time, uvicorn cuts it, and during a handshake it answers 500.
+            # Shut each socket down once: shut down twice, uvicorn cuts it off, and during a handshake it answers 500.
             sockets = {each for each in self.server_state.connections if getattr(each, "handshake_complete", False)}
             for connection in sockets - closing:
                 connection.shutdown()

@@ -16,7 +16,7 @@ T = TypeVar("T")
 class SharedRead(Generic[T]):
     """Shares the result of a function between concurrent callers.
 
-    So a database that doesn't answer occupies one thread and one connection. A stalled database (a frozen host, a
+    So a database that doesn't answer occupies only one thread and one connection. A stalled database (a frozen host, a
     hanging disk) neither answers nor refuses, and enforces no timeout itself.
     """
 
@@ -27,9 +27,9 @@ class SharedRead(Generic[T]):
         self._since = 0.0
 
     def result(self, seconds: float) -> T:
-        """Return the function's result, from a call that began at most `seconds` ago.
+        """Return the function's result from a call that began at most `seconds` ago.
 
-        Raises TimeoutError, and what the function raises.
+        Raises TimeoutError, and the function's own errors.
         """
         with self._lock:
             if self._reading is None or self._reading.done():

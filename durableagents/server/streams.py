@@ -1,9 +1,9 @@
 """Long polls and server-sent events.
 
-Clients wait on the event loop, without a thread or a database connection. Each answer comes from the views, called
-again with the client's own request, so every answer is authorized again. `wait=` of a run is answered at its next
-revision or end. `Accept: text/event-stream` turns a run's `events` and `live` into streams. A stream ends with `event:
-end` and a reason.
+Clients wait on the event loop, without a thread or a database connection. Each response comes from the views, which are
+called again with the client's own request, so it is authorized again. `wait=` of a run is answered at its next revision
+or end. `Accept: text/event-stream` turns a run's `events` and `live` into streams. A stream ends with `event: end` and
+a reason.
 """
 
 from __future__ import annotations
@@ -40,14 +40,15 @@ from runs.journal.database_errors import is_transient
 from runs.journal.notify import Subscription, hub, parse
 
 HEARTBEAT_SECONDS = 15.0
-# Changed runs are read together, at most this often. All watched runs are read now and then, because notifications may
-# be lost.
+# Changed runs are read in one query, at most this often. All watched runs are read from time to time, because
+# notifications may be lost.
 LOOK_SECONDS = 0.25
 LOOK_AT_ALL_SECONDS = 10.0
 # A stream of a busy run reads its events at most this often.
 READ_SECONDS = 0.5
 MAX_STREAMS, MAX_STREAMS_PER_KEY = 500, 50
-# Concurrent further requests of waiting clients. More of them wait here, so that they don't crowd out new requests.
+# Limit of concurrent internal requests for waiting clients. Further ones wait here, so that they don't crowd out new
+# requests.
 AT_ONCE = 2
 PAGE = 100
 _PATH = re.compile(r"/api/v1/runs/([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})(?:/(events|live))?")
@@ -81,7 +82,7 @@ def look(run_ids: Iterable[str]) -> dict[str, JournalPosition]:
 class Watcher:
     """The run that one client watches.
 
-    `now` is None until the run was read, and for a run that doesn't exist any more.
+    `now` is None until the run has been read, and for a run that no longer exists.
     """
 
     def __init__(self) -> None:
@@ -95,7 +96,7 @@ class Watcher:
 
 
 class Rings(Subscription):
-    """Collects the watched runs for which notifications came, whatever their number."""
+    """Collects the watched runs for which notifications arrived, however many."""
 
     def __init__(self, watched: Collection[str]) -> None:
         super().__init__(None)
@@ -114,7 +115,7 @@ class Rings(Subscription):
         self.add(list(self._watched))
 
     async def take(self) -> set[str]:
-        """Return the runs to read, after waiting for a notification or for the time to read all."""
+        """Wait for a notification or for the time to read all, and return the runs to read."""
         try:
             async with asyncio.timeout(LOOK_AT_ALL_SECONDS):
                 await self._filled.wait()
@@ -135,7 +136,7 @@ class Watch:
 
     @asynccontextmanager
     async def open(self, run_id: str) -> AsyncIterator[Watcher]:
-        """Watch a run. It is read once at the beginning, so nothing is missed."""
+        """Watch a run. Each run is read once at the beginning, so nothing is missed."""
         watcher = Watcher()
         self._watchers.setdefault(run_id, set()).add(watcher)
         self._rings.add([run_id])
@@ -176,7 +177,7 @@ watch = Watch()
 
 
 def verdicts(keys: Iterable[str | None]) -> dict[str | None, Verdict]:
-    """Return the verdict about each sender of a stream. A sender is `Bearer <key>`, or else a session."""
+    """Return, for each sender of a stream, whether it may continue. A sender is `Bearer <key>`, or else a session."""
     keys = list(keys)
     found: dict[str | None, Verdict] = {}
     for key in keys:
@@ -202,7 +203,7 @@ _REASONS = {SIGNED_OUT: "signed-out", NOT_ALLOWED: "forbidden"}
 
 
 def _sender(scope: Scope) -> str | None:
-    """Return who sends a request, in the form that `verdicts` takes."""
+    """Return who sends a request, in the form that `verdicts` expects."""
     credential = credentials(scope)
     return credential.decode("latin-1") or None if b"\x00" not in credential else None
 
@@ -212,7 +213,7 @@ def _sender(scope: Scope) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer of a view."""
+    """The response of a view."""
 
     status: int
     headers: list[tuple[bytes, bytes]]
@@ -228,7 +229,7 @@ class Answer:
 
 
 class Streams:
-    """Keeps waiting clients outside of `app`, and sends requests to it on their behalf."""
+    """Keeps waiting clients out of `app`, and sends requests to it on their behalf."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -256,7 +257,7 @@ class Streams:
             await self._app(scope, receive, send)
 
     async def _ask(self, scope: Scope, query: str, *, is_again: bool = True) -> Answer:
-        """Return what the views answer to this request, sent with another query string."""
+        """Return the views' response to this request when sent with another query string."""
         headers: list[tuple[bytes, bytes]] = []
         status, body = 500, b""
 
@@ -282,7 +283,7 @@ class Streams:
     # --- long polls ---
 
     async def _wait(self, scope: Scope, receive: Receive, send: Send, run_id: str, query: dict[str, str]) -> None:
-        """Answer at the next revision or the end of the run, or when the time is over."""
+        """Answer at the run's next revision, at its end, or at the timeout."""
         text = scope.get("query_string", b"").decode("latin-1")
         first = await self._ask(scope, text, is_again=False)
         known = first.header(WAITS_FOR.lower().encode())
@@ -303,7 +304,7 @@ class Streams:
         await last.relay(send)
 
     async def _until(self, moved: asyncio.Event, gone: asyncio.Task[None], seconds: float) -> bool:
-        """Wait for `moved`. Return False if the client left, the server stops, or the time is over."""
+        """Wait for `moved`. Return False if the client left, the server stops, or the timeout has passed."""
         waits = [asyncio.create_task(moved.wait()), asyncio.create_task(self._leaving.wait())]
         try:
             await asyncio.wait([*waits, gone], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -342,10 +343,13 @@ class Streams:
     def _too_many(self, held: str) -> dict[str, Any] | None:
         if self._streams.total() >= MAX_STREAMS:
             return problems.document(
-                503, "busy", "Busy", f"This process has {MAX_STREAMS} open streams, its limit. Try again in a moment."
+                503,
+                "busy",
+                "Busy",
+                f"Limit reached: this process has {MAX_STREAMS} open streams. Try again in a moment.",
             )
         if self._streams[held] >= MAX_STREAMS_PER_KEY:
-            fix = "Close one first: a stream of each run isn't needed to wait for its end (`wait=`)."
+            fix = "Close one first. To wait for the end of a run, use `wait=` instead of a stream."
             return problems.document(
                 429, "too-many-streams", "Too many streams", f"Limit reached: {MAX_STREAMS_PER_KEY} per key. {fix}"
             )
@@ -356,18 +360,21 @@ _NO_SEQ = problems.document(
     400, "malformed", "Malformed request", "Last-Event-ID must be the number of an event, as the stream sent it."
 )
 _NO_LIMIT = problems.document(
-    400, "malformed", "Malformed request", "A stream has no pages: leave 'limit' out. It starts behind 'after'."
+    400, "malformed", "Malformed request", "A stream has no pages: leave out 'limit'. It starts behind 'after'."
 )
 
 
 def _beyond(last: int) -> dict[str, Any]:
     return problems.document(
-        400, "malformed", "Malformed request", f"The run's last event is {last}: start after one up to that."
+        400,
+        "malformed",
+        "Malformed request",
+        f"The run's last event is {last}: start after that event or an earlier one.",
     )
 
 
 class _Ended(Exception):
-    """The stream ends. The client is told the reason."""
+    """The stream ends. The client receives the reason."""
 
 
 class _Stream:
@@ -389,7 +396,7 @@ class _Stream:
                 return
             page = json.loads(first.body)
             if what == "events" and not page["results"] and watcher.now is not None and watcher.now.is_over:
-                # No event will ever come. Browsers stop reconnecting at this status.
+                # There will be no more events. Browsers stop reconnecting at this status.
                 return await Answer(204, [(b"cache-control", b"no-store")], b"").relay(self._send)
             if what == "events" and watcher.now is not None and int(query.get("after") or 0) > watcher.now.seq:
                 return await answer(self._scope, self._send, _beyond(watcher.now.seq))
@@ -482,7 +489,7 @@ class _Stream:
                 await self._write(f"event: output\ndata: {json.dumps({'results': rows})}\n\n")
 
     async def _news(self, watcher: Watcher) -> None:
-        """Wait for a change of the run, sending heartbeats meanwhile."""
+        """Wait for a change of the run, sending heartbeats while waiting."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(HEARTBEAT_SECONDS):

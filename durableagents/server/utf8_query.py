@@ -27,16 +27,16 @@ class ReadableQuery(MiddlewareMixin):
             # Django fails whenever it reads the form, even on an error page.
             request.encoding = "utf-8"
             if codecs.lookup(named).name != "utf-8":
-                raise BadRequest("A form has to be in UTF-8.")
+                raise BadRequest("A form must be encoded in UTF-8.")
         try:
             unquote_to_bytes(request.META.get("QUERY_STRING", "")).decode()
         except UnicodeDecodeError:
-            raise BadRequest("The query string holds percent-encoded bytes that are not UTF-8.") from None
+            raise BadRequest("The query string contains percent-encoded bytes that are not UTF-8.") from None
 
     def process_view(self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any) -> None:
         """Check that a form is UTF-8. Raises BadRequest.
 
-        Django would replace invalid bytes by U+FFFD, and the record would quote that as the person's text.
+        Django would replace invalid bytes with U+FFFD, and the record would quote that as the person's text.
         """
         if request.method != "POST" or request.content_type not in _FORMS or getattr(view, "csrf_exempt", False):
             return  # the API and callbacks take no forms
@@ -44,11 +44,14 @@ class ReadableQuery(MiddlewareMixin):
             for raw in _texts(request):
                 raw.decode()
         except UnicodeDecodeError:
-            raise BadRequest("The form holds bytes that are not UTF-8. Send its text in UTF-8.") from None
+            raise BadRequest("The form contains bytes that are not UTF-8. Send its text in UTF-8.") from None
 
 
 class _Dropped(FileUploadHandler):
-    """Discards files while form fields are parsed. Without a handler, the parser would treat the form as one part."""
+    """Discards files while form fields are parsed.
+
+    Without a handler, the parser would treat the whole form as one part.
+    """
 
     def receive_data_chunk(self, raw_data: bytes, start: int) -> None:
         return None
@@ -64,7 +67,7 @@ def _texts(request: HttpRequest) -> Iterator[bytes]:
     if not has_files:
         yield raw
     if request.content_type != _PARTS:
-        yield unquote_to_bytes(raw)  # each is complete by itself, so no escape spans it and the rest
+        yield unquote_to_bytes(raw)  # each is complete in itself, so no escape sequence spans two of them
         return
     # The form is parsed again as bytes, since parts may be in base64. Files are dropped.
     fields, _ = MultiPartParser(request.META, BytesIO(raw), [_Dropped(request)], "latin-1").parse()

@@ -1,6 +1,6 @@
 """The public test API.
 
-It runs an agent's story in memory within milliseconds, without server, database or settings.
+The test kit runs an agent's story in memory within milliseconds, without server, database or settings.
 """
 
 from durableagents.testing.clock import Clock, StoryProblem

@@ -17,12 +17,12 @@ from runs.engine.canonical import plain
 from runs.engine.recordings.recording import recordings_of
 from runs.engine.recordings.replaying import call_in_words, first_misfit, format_value, replay
 
-ANY: Any = object()  # marks an argument that isn't checked
+ANY: Any = object()  # stands for an argument that isn't checked
 Expected = str | tuple[str, Any] | Mapping[str, Any]
 
 
 class Assertions:
-    """The effects and the state of a story's run, and assertions about them."""
+    """Effects and state of a story's run, with assertions about them."""
 
     _family: Family
     clock: Clock
@@ -39,7 +39,7 @@ class Assertions:
 
     @property
     def state(self) -> str:
-        """Return the run's state by its name in the API."""
+        """Return the run's state under its name in the API."""
         return self._current.run.state
 
     @property
@@ -50,9 +50,9 @@ class Assertions:
 
     @property
     def effects(self) -> list[Effect]:
-        """Return the effects carried out outside, in order, each once.
+        """Return the effects in upstream systems, in order, each once.
 
-        They come from the tools, not from the record.
+        They are collected from the tools, not from the record.
         """
         return effects_of(self._family.hands.sent)
 
@@ -98,7 +98,7 @@ class Assertions:
             raise AssertionError(f"expected: the run was cancelled. It is otherwise: {self.now}")
 
     def assert_stopped(self, reason: str = "") -> None:
-        """Assert that the run is stopped until an operator acts, for this `reason` if given."""
+        """Assert that the run is stopped until an operator acts (for this `reason`, if given)."""
         found = [w.spec.detail.get("reason") for _, _, w in self._family.open_waits("operator")]
         if not found or (reason and reason not in found):
             wanted = f" for {reason}" if reason else ""
@@ -155,7 +155,7 @@ class Assertions:
     def assert_effects(self, expected: Sequence[Expected], *, in_order: bool = True) -> None:
         """Assert exactly these effects, in this order unless `in_order` is False.
 
-        Each `expected` effect is a tool's name, or (name, arguments) with the arguments to compare.
+        Each `expected` effect is a tool's name, or (name, arguments) with those arguments that are to be compared.
         """
         found = self.effects
         if not in_order:
@@ -174,7 +174,7 @@ class Assertions:
             rest = [call_in_words(*_wanted(want)) for want in expected[len(found) :]]
             text = f"not expected: {', '.join(call_in_words(x.tool, x.args) for x in more)}" if more else ""
             raise AssertionError(
-                f"expected {len(expected)} effects, and {len(found)} were carried out;"
+                f"expected {len(expected)} effects, but {len(found)} were carried out;"
                 f" {text or f'missing: {chr(44).join(rest)}'}; {self.now}"
             )
 
@@ -182,15 +182,15 @@ class Assertions:
         """Assert that no call was carried out twice and no idempotency key had two bodies."""
         problems = twice(self._family.hands.sent)
         if problems:
-            raise AssertionError(f"expected: each effect once. It is otherwise: {'; '.join(problems)}")
+            raise AssertionError(f"expected: each effect once. Problems: {'; '.join(problems)}")
 
     def assert_follows_record(self) -> None:
-        """Assert that every recorded call was made, in a story that is answered from a record."""
+        """Assert that every recorded call was made, in a story whose calls are answered from a record."""
         record = self._family.record
         left = [] if record is None else record.left_out()
         if record is None or left:
-            text = f"on record, and not made: {'; '.join(left)}" if left else "the story has no record"
-            raise AssertionError(f"expected: all that is on record is done. It is otherwise: {text}; {self.now}")
+            text = f"recorded, but not made: {'; '.join(left)}" if left else "the story has no record"
+            raise AssertionError(f"expected: all recorded calls are made. Problem: {text}; {self.now}")
 
     def assert_replays(self) -> None:
         """Assert that every visit so far replays from its checkpoint: with the same requests and the same state.
@@ -204,7 +204,7 @@ class Assertions:
                 found = to_its_end(replay(recording, member.agent, hasher=HASHER))
                 if found.difference is not None:
                     raise AssertionError(
-                        f"expected: node {recording.node!r} replays. It does not: {found.difference};"
+                        f"expected: node {recording.node!r} replays. Difference: {found.difference};"
                         f" {now_in_words(member)}"
                     )
 

@@ -1,4 +1,4 @@
-"""The clock of a story, which only the test moves."""
+"""The clock of a story, which only the test advances."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Clock:
     def after(self, passed: timedelta) -> datetime:
         """Return the time after `passed`. Raises ValueError if `passed` is negative."""
         if passed < timedelta(0):
-            raise ValueError(f"the clock goes forward only, and {passed} is back")
+            raise ValueError(f"the clock only goes forward, but {passed} is negative")
         return self.now + passed
 
 
@@ -60,9 +60,9 @@ RETRY = AtOnce(first=0.0, longest=0.0, in_place=-1.0)
 
 
 class StoryProblem(AssertionError):
-    """The test's next step is impossible. `message` describes the actual state.
+    """The next step of the test is impossible. `message` describes the actual state.
 
-    For example, nothing waits for that answer, there is no such tool, or the script has ended.
+    For example, no run waits for that answer, the tool does not exist, or the script has ended.
     """
 
     def __init__(self, message: str) -> None:
@@ -70,12 +70,12 @@ class StoryProblem(AssertionError):
 
 
 class Interrupted(BaseException):
-    """Leaves the engine at once. Exception handlers of nodes and branches don't catch it."""
+    """Ends the engine's work at once. Exception handlers of nodes and branches don't catch it."""
 
 
 class Killed(Interrupted):
-    """The worker dies here. Nothing catches this, and nothing runs after it."""
+    """The worker dies here. Nothing catches this exception, and nothing runs after it."""
 
 
 class Stopped(Interrupted):
-    """The story can't continue. The test's call raises it again as StoryProblem."""
+    """The story can't continue. The call made by the test raises it again as StoryProblem."""

@@ -51,7 +51,7 @@ POINTS = {
 
 
 class DeclaredTiming:
-    """Deadline rules from gates alone.
+    """Deadline rules that come only from gates.
 
     A story has no queues with rules of their own, and every hour counts as a working hour.
     """
@@ -75,7 +75,7 @@ class StandIns:
 class Member:
     """One run of the story.
 
-    `child` is its child spec if another run started it. `told` says that its parent was notified of its end.
+    `child` is its child spec if another run started it. `told`: its parent was notified of its end.
     """
 
     run: MemoryRun
@@ -98,18 +98,18 @@ class Member:
         return self.run.state in ENDED
 
     def pause(self, by: str) -> None:
-        """Pause the run. Whatever arrives meanwhile is kept."""
+        """Pause the run. Pause the run; everything that arrives while it is paused is kept."""
         self.run.append([e.RunPaused(by=by)])
         self.held, self.run.state = self.run.state, "paused"
 
     def resume(self, by: str) -> None:
-        """Resume the run. It goes back to its wait if nothing arrived meanwhile."""
+        """Resume the run. Resume the run; it returns to its wait if nothing arrived meanwhile."""
         state, self.held = "running" if self.run.inbox else self.held, ""
         self.run.append([e.RunResumed(by=by, state=state)])
         self.run.state = state
 
     def keep_still(self) -> None:
-        """Keep a paused run paused although something arrived for it. It continues with that once resumed."""
+        """Keep a paused run paused although something arrived for it. The run handles it once resumed."""
         if self.held and not self.has_ended and self.run.state != "paused":
             self.held, self.run.state = "running", "paused"
 
@@ -120,14 +120,14 @@ class Member:
 
 @dataclass
 class Death:
-    """The worker's death at its `nth` write from now, before or after the write takes effect."""
+    """A planned death of the worker at its `nth` write from now, before or after the write takes effect."""
 
     nth: int
     is_after: bool
 
 
 class _Journal(MemoryJournal):
-    """A journal on the story's clock, which carries out the story's deaths."""
+    """A journal on the story's clock, which triggers the story's planned deaths."""
 
     family: Family
 
@@ -161,7 +161,7 @@ class _Journal(MemoryJournal):
 
 
 class _Lending(Tape):
-    """A visit's tape that adds values from a record when the code reads them, and journals them as read."""
+    """A visit's tape that adds values from a record when the code reads them, and journals them as reads."""
 
     def __init__(self, tape: Tape, lent: dict[str, tuple[str, Any]], buffer: Callable[[e.Event], None]) -> None:
         self.__dict__.update(tape.__dict__)
@@ -260,7 +260,7 @@ class Family:
     # --- driving ---
 
     async def settle(self) -> None:
-        """Drive all runs until they only wait. Dead workers are replaced at once."""
+        """Drive all runs until each one waits or has ended. Dead workers are replaced at once."""
         for _ in range(MAX_ROUNDS):
             for member in self.members:
                 member.keep_still()
@@ -270,7 +270,7 @@ class Family:
                 self._grow(ready)
             elif not (self._tell_parents() or self._ring()):
                 return
-        raise Stopped(f"it goes round in circles: {MAX_ROUNDS} rounds, and still something to do")
+        raise Stopped(f"the runs don't come to rest: after {MAX_ROUNDS} rounds there is still something to do")
 
     async def _drive(self, member: Member) -> None:
         claimed = member.run.claim()
@@ -315,7 +315,7 @@ class Family:
         return False
 
     def _ring(self) -> bool:
-        """Advance the clock to the next retry timer and fire it; return whether there was one."""
+        """Advance the clock to the next retry timer and fire that timer; return whether there was one."""
         timers = [
             (wait.spec.deadline, member, wait_id)
             for member, wait_id, wait in self.open_waits("timer")

@@ -24,7 +24,7 @@ Answer = Callable[[Any, ToolCall], Any]
 
 @dataclass
 class Trouble:
-    """The failure of a tool's next call: an error or the worker's death, before or after the effect."""
+    """A planned failure of a tool's next call: an error or the worker's death, before or after the effect."""
 
     what: BaseException
     is_after: bool
@@ -46,14 +46,14 @@ class Hands:
         }
 
     def trouble(self, tool: str, what: BaseException, *, is_after: bool) -> None:
-        """Let the next call of a tool fail in this way."""
+        """Make the next call of a tool fail in this way."""
         self.troubles.setdefault(tool, deque()).append(Trouble(what, is_after))
 
     @contextmanager
     def on(self, agent: Agent) -> Iterator[None]:
         """Replace this agent's tools inside the `with` block.
 
-        The fingerprint is computed before, from the original functions.
+        The fingerprint is computed beforehand, from the original functions.
         """
         agent.fingerprint()
         before = [(tool, tool.opened(FOR_DISPATCH), tool.reconcile) for tool in agent.all_tools()]
@@ -120,7 +120,7 @@ class Hands:
         given = self.answers[tool.name]
         if tool.name in self._left:
             if not self._left[tool.name]:
-                raise Stopped(f"{tool.name} is called once more, and has no answer left: {len(given)} were given")
+                raise Stopped(f"{tool.name} is called once more, but has no answer left: {len(given)} were given")
             given = self._left[tool.name].popleft()
         if isinstance(given, BaseException):
             raise given

@@ -1,4 +1,4 @@
-"""Run a story of one agent: its run, the people and systems around it, and the clock, all in this process."""
+"""Run a story of one agent: its run, the people and systems involved, and the clock, all in this process."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def acts_on() -> tuple[str, ...]:
 def ends(wait: MemoryWait) -> bool:
     """Return whether the deadline ends the wait.
 
-    Some questions never end. Escalations end too, since a story has no queues.
+    Some questions never end. Waits with escalations end as well, since a story has no queues.
     """
     return wait.spec.detail.get("on_timeout") != "remind"
 
@@ -76,13 +76,13 @@ def fire(member: Member, wait_id: UUID, wait: MemoryWait) -> None:
 
 
 def misfit_of(schema: dict[str, Any], given: Any) -> str:
-    """Return what is wrong with an answer; empty if it is valid."""
+    """Return the problem with an answer; empty if it is valid."""
     errors = sorted(Draft202012Validator(schema).iter_errors(given), key=lambda error: list(map(str, error.path)))
     return "; ".join(f"{'.'.join(map(str, error.path)) or 'value'}: {error.message}" for error in errors[:3])
 
 
 def settled(member: Member, wait: MemoryWait, verdict: str, *, result: Any, receipt: Any, by: str) -> e.ToolReconciled:
-    """Return the settlement of an unknown outcome by a person.
+    """Return a person's settlement of an unknown outcome.
 
     Raises StoryProblem if `happened` lacks a usable result.
     """
@@ -98,7 +98,7 @@ def settled(member: Member, wait: MemoryWait, verdict: str, *, result: Any, rece
                 args = tool.input.model_validate(payload_of(intent)["arguments"])
                 payload["result"] = tool.checked(tool.output_from_receipt(args, receipt)).result
         except Exception as error:
-            raise StoryProblem(f"{tool.name} happened, but what is told gives no result: {error}") from None
+            raise StoryProblem(f"{tool.name} happened, but the given data yields no result: {error}") from None
     return e.ToolReconciled(
         slot=s.slot, attempt=s.attempt, tool=intent.tool, verdict=verdict, by=by, n=s.n, payload=payload
     )
@@ -109,7 +109,7 @@ Found = tuple[Member, UUID, MemoryWait]
 
 
 class Harness(Assertions):
-    """Drive a run of an `agent` (itself, its name, or name@version) with this `input` on a journal in memory.
+    """Drive a run of an `agent` (the object, its name, or name@version) with this `input` on a journal in memory.
 
     The run is driven until it waits or ends, and again after each of your steps. There is no server, database or
     network.
@@ -117,12 +117,12 @@ class Harness(Assertions):
     `tools` replaces functions of tools, by name: with a function of (args, call), or a list of results or exceptions
     that are used in turn. `models` has the answers of assistants, by name: a list of turns (`calls`, `answers`, `says`,
     `together`, or an exception), or a function of (messages, info). `hooks` replaces reconcile hooks. `at` is the start
-    of the clock, which only `advance` moves. `by` is who started the run, and `budget` what it may use. `prices` is the
-    cost of a million tokens in millionths of a dollar, as (in, out) by model or assistant. `screens` are the
-    installation's guardrail hooks, and `guards` the parts in calls that belong to its own features. `queues` are the
-    existing queues (None: any name is valid). `children` says whether child runs are driven too, or whether the test
-    ends them. `record` is the output of `manage.py runs to-test`. `kill` lists where the worker dies in the first
-    drive, like `kill(…)` later. `run_id` is the run's id, the same in each story unless given.
+    of the clock, which only `advance` moves. `by` is the actor who started the run, and `budget` its caps. `prices` is
+    the cost of a million tokens in millionths of a dollar, as (in, out) by model or assistant. `screens` are the
+    installation's guardrail hooks, and `guards` are the guards of its own features. `queues` are the
+    existing queues (None: any name is valid). `children` tells whether child runs are driven too, or the test plays
+    them. `record` is the output of `manage.py runs to-test`. `kill` lists where the worker dies in the first drive, in
+    the same form as later calls of `kill(…)`. `run_id` is the run's id, by default the same in every story.
 
     Raises StoryProblem, an AssertionError, if a step is impossible.
     """
@@ -193,7 +193,7 @@ class Harness(Assertions):
         """Move the clock to the next deadline, or to the deadline of the wait at this `slot`."""
         found = [wait for *_, wait in self._due() if slot in ("", wait.spec.slot)]
         if not found:
-            raise StoryProblem(f"nothing waits for a time{_condition_text(slot=slot)}: {self.now}")
+            raise StoryProblem(f"no run waits for a time{_condition_text(slot=slot)}: {self.now}")
         self._pass(min(wait.spec.deadline for wait in found))
 
     def _due(self) -> list[tuple[Member, UUID, MemoryWait]]:
@@ -212,7 +212,8 @@ class Harness(Assertions):
         self.clock.move_to(until)
 
     def kill(self, point: str, tool: str = "") -> None:
-        """Let the worker die the next time it reaches this `point` with this `tool`. Another worker takes the run over.
+        """Make the worker die the next time it reaches this `point` with this `tool`. Another worker takes the run
+        over.
 
         Points are before_intent, before_effect, after_effect, after_record (with a tool's name, or "model" for a model
         request), after_node, before_wait (without a tool); or CP1 to CP8 of docs/explanation/step-protocol.md.
@@ -222,7 +223,7 @@ class Harness(Assertions):
         self._family.kill_at.append((POINTS.get(point, point), tool))
 
     def kill_at_write(self, nth: int = 1, *, after: bool = False) -> None:
-        """Let the worker die at its `nth` write from now, before the write takes effect or `after`."""
+        """Make the worker die at its `nth` write from now, before the write takes effect or `after`."""
         self._family.deaths.append(Death(nth, after))
 
     # --- tools ---
@@ -230,9 +231,9 @@ class Harness(Assertions):
     def fail(
         self, tool: str, error: BaseException | None = None, *, after_effect: bool = False, times: int = 1
     ) -> None:
-        """Let the next `times` calls of this `tool` end in an `error` (a TransportError unless given).
+        """Make the next `times` calls of this `tool` end in an `error` (a TransportError unless given).
 
-        They fail before anything is sent, or with `after_effect` after the effect, so that the answer is lost.
+        They fail before anything is sent or, with `after_effect`, after the effect, so that the answer is lost.
         """
         self._must_know(tool)
         for _ in range(times):
@@ -244,7 +245,7 @@ class Harness(Assertions):
         self.fail(tool, BusinessFailure(message, code=code, details=details))
 
     def crash(self, tool: str, when: Literal["before_effect", "after_effect"] = "after_effect") -> None:
-        """Let the worker die in the next call of this `tool`, `when` the request was sent, or just before."""
+        """Make the worker die in the next call of this `tool`; `when`: after or just before sending."""
         self.fail(tool, Killed(f"in {tool}"), after_effect=when == "after_effect")
 
     def _must_know(self, name: str) -> None:
@@ -306,7 +307,7 @@ class Harness(Assertions):
         try:
             member.run.record_verdict(wait_id, verdict, by=by, role=role, justification=why)
         except HasVoted as error:
-            raise StoryProblem(f"{error}: say who else decides, by=…") from error
+            raise StoryProblem(f"{error}: name another person with by=…") from error
         self._go_on()
 
     def answer(
@@ -336,9 +337,9 @@ class Harness(Assertions):
         slot: str = "",
         by: str = SOMEBODY,
     ) -> None:
-        """Settle the call whose outcome is unknown; `tool` or `slot` select one among several. `by` is recorded.
+        """Settle a call with an unknown outcome; `tool` or `slot` select one among several. `by` is recorded.
 
-        The `verdict` says that the call happened (with its `result`, or a `receipt` that yields it), that it didn't
+        The `verdict` is that the call happened (with its `result`, or a `receipt` that yields it), that it didn't
         happen and is made again, or that the run fails.
         """
         member, wait_id, wait = self._one(
@@ -434,7 +435,7 @@ class Harness(Assertions):
     def pause(self, *, by: str = SOMEBODY) -> None:
         """Pause the run and its children, `by` someone.
 
-        Decisions, signals and deadlines meanwhile are kept until you `resume`.
+        Decisions, signals and deadlines that come meanwhile are kept until you `resume`.
         """
         going = [member for member in self._family.members if not member.has_ended]
         if not going or any(member.held for member in going):
@@ -447,7 +448,7 @@ class Harness(Assertions):
         """Resume the paused run and its children, `by` someone."""
         held = [member for member in self._family.members if member.held and not member.has_ended]
         if not held:
-            raise StoryProblem(f"nobody has paused it: {self.now}")
+            raise StoryProblem(f"the run is not paused: {self.now}")
         for member in held:
             member.resume(by)
         self._go_on()
@@ -464,7 +465,7 @@ class Harness(Assertions):
         """Retry a failed run, `by` someone. Committed work isn't repeated."""
         member = self._current
         if member.run.state != "failed":
-            raise StoryProblem(f"only a failed run is retried: {self.now}")
+            raise StoryProblem(f"only a failed run can be retried: {self.now}")
         since = member.run.snapshots[-1][0] if member.run.snapshots else 0
         member.run.append([e.RunRetried(by=by, reopened=Tape(member.run.events[since:]).to_reopen())])
         member.run.state = "running"
@@ -510,9 +511,9 @@ class Harness(Assertions):
         if len(found) == 1:
             return found[0]
         if not found:
-            raise StoryProblem(f"nothing waits for {wanted}: {self.now}")
+            raise StoryProblem(f"no run waits for {wanted}: {self.now}")
         several = ", ".join(wait_in_words(wait) for _, _, wait in found)
-        raise StoryProblem(f"{len(found)} wait for {wanted}, so say which: {several}")
+        raise StoryProblem(f"{len(found)} waits for {wanted} match, so name one: {several}")
 
 
 def _resolve_agent(agent: Agent | str) -> Agent:

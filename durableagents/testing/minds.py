@@ -1,4 +1,4 @@
-"""Scripted models. No request is ever sent."""
+"""Scripted models. Plays the models of a story; no request is ever sent."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def answers(**fields: Any) -> Any:
 
 
 def says(text: str) -> Any:
-    """Return a model's turn of `text` alone, for `ctx.model`."""
+    """Return a model's turn that consists of `text` only, for `ctx.model`."""
     from pydantic_ai.messages import ModelResponse, TextPart
 
     return ModelResponse(parts=[TextPart(content=text)])
@@ -52,7 +52,7 @@ def together(*turns: Any) -> Any:
 class Minds:
     """The assistants of a story by name. Each has a list of turns, or a function of (messages, info).
 
-    An assistant without a script uses its own `offline`.
+    An assistant without a script uses its own `offline` function.
     """
 
     def __init__(self, scripts: Mapping[str, Script]) -> None:
@@ -64,7 +64,7 @@ class Minds:
             else:
                 self._turns[name] = list(script)
         self._cursor: dict[str, int] = {}
-        self.asked: list[tuple[str, Any]] = []  # the assistant and the prompt, as sent
+        self.asked: list[tuple[str, Any]] = []  # the assistant and the prompt that was sent
 
     def begin(self, runs: Iterable[Sequence[e.Event]]) -> None:
         """Find the position in each script from the journals, so that recorded turns aren't repeated."""
@@ -76,7 +76,7 @@ class Minds:
                 self._cursor[name] = self._cursor.get(name, 0) + 1
 
     async def request(self, assistant: Assistant, messages: list[Any], model: str = SCRIPTED, *_: Any) -> ModelTurn:
-        """Answer a request instead of the provider."""
+        """Answer a request in place of the provider."""
         self.asked.append((assistant.name, messages))
         if assistant.name in self._turns:
             return _as_turn(assistant, self._next(assistant.name))

@@ -1,4 +1,4 @@
-"""The requests that were sent, in order, and their effects, as the upstream system saw them.
+"""The requests that were sent, in order, and their effects, from the view of the upstream system.
 
 They don't depend on the run's record.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass
 class Sent:
-    """One request as the upstream system saw it.
+    """One request, from the view of the upstream system.
 
     It has `tool`, `args`, idempotency `key` and place (`slot`, `attempt`, `run`). `is_read`: it only reads. `happened`:
     whether it was carried out, None if unknown.
@@ -29,27 +29,27 @@ class Sent:
     happened: bool | None = None
 
     def answered(self, answer: Any, after: BaseException | None) -> Any:
-        """Note that the request was carried out with this `answer`. An `after` error hides that from the run."""
+        """Record that the request was carried out with this `answer`. An `after` error hides that from the run."""
         self.happened = True
         if after is not None:
             raise after
         return answer
 
     def failed(self, error: Exception, *, is_definite: bool) -> Exception:
-        """Note the tool's `error`: a definite refusal (`is_definite`), or an unknown outcome."""
+        """Record the tool's `error`: a definite refusal (`is_definite`), or an unknown outcome."""
         self.happened = False if is_definite else None
         return error
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """Return what identifies the effect: key and body if there is a key, else the request itself."""
+        """Return the identity of the effect: key and body if there is a key, else the request itself."""
         body = json.dumps(self.args, sort_keys=True, default=str)
         return (self.tool, self.key, body) if self.key is not None else (self.tool, str(id(self)))
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One effect outside: its `tool`, `args` and `key`, and the `slot` and `run` that caused it."""
+    """One effect in an upstream system: its `tool`, `args` and `key`, and the `slot` and `run` that caused it."""
 
     tool: str
     args: Any

@@ -1,4 +1,4 @@
-"""Answer a story from a record, by slot, as `manage.py runs to-test` writes it."""
+"""Answer a story from a record, by slot, in the form that `manage.py runs to-test` writes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Record:
         attempts = known if isinstance(known, list) else [known] if known else []
         call_text = call_in_words(tool.name, args)
         if call.attempt >= len(attempts) or "tool" not in attempts[call.attempt]:
-            raise Stopped(f"at {call.slot} the record has no call, and the code asks for {call_text}")
+            raise Stopped(f"at {call.slot} the record has no call, but the code makes {call_text}")
         answer = attempts[call.attempt]
         recorded = call_in_words(answer["tool"], answer["args"])
         misfit = first_misfit(answer["args"], args)

@@ -46,7 +46,7 @@ def now_in_words(member: Member) -> str:
 
 
 def all_in_words(family: Family) -> str:
-    """Describe what all runs are doing, without ended ones if others are active."""
+    """Describe what all runs are doing, leaving out ended ones if others are active."""
     last = family.members[0]
     while last.successor is not None:
         last = last.successor

@@ -57,7 +57,7 @@ def event_row(event: Event, *, is_read: bool = True) -> EventRow:
 
 
 def content_of(event: Event) -> Any:
-    """Return the payload as lists show it, even if it is large.
+    """Return the payload in the form for lists, even if it is large.
 
     Raises ValueError or RecursionError for altered bytes.
     """

@@ -16,12 +16,12 @@ class EventRow(Shape):
 
     seq: int = Field(description="Number of the event in the run's journal, from 1.")
     kind: str = Field(description="Type of the event.")
-    at: datetime = Field(description="Time of the event, by the database's clock.")
+    at: datetime = Field(description="Time of the event, on the database's clock.")
     epoch: int = Field(description="Epoch of the worker that wrote it.")
-    slot: str | None = Field(description="Step that it belongs to; null: none.")
+    slot: str | None = Field(description="Step that it belongs to; null if none.")
     attempt: Attempt
-    fact: str | None = Field(description="Fact that it records about the step; null: none.")
-    data: dict[str, Any] = Field(description="Metadata, stored in the clear and covered by the hash chain.")
+    fact: str | None = Field(description="Fact that it records about the step; null if none.")
+    data: dict[str, Any] = Field(description="Metadata, stored unencrypted and covered by the hash chain.")
     payload: Any = Field(description="Arguments, results, messages and tracebacks.")
     damage: str | None = Field(default=None, description="Why the stored payload can't be read; null if it can.")
     hidden: bool = Field(default=False, description="True if there is a payload that the caller may not read.")
@@ -48,8 +48,8 @@ class EntryRow(Shape):
     tool: ToolName
     replay_class: ReplayClass
     key: str | None = Field(description="Beginning of the idempotency key; also null if the caller may not read it.")
-    external_id: str | None = Field(description="Id that the upstream system gave; null: none.")
-    digest: str | None = Field(description="SHA-256 of the arguments or of the result; null: none.")
+    external_id: str | None = Field(description="Id that the upstream system returned; null if none.")
+    digest: str | None = Field(description="SHA-256 of the arguments or of the result; null if none.")
     actor: ActorName
     at: datetime = Field(description="Time of the fact.")
     span_id: str = Field(description="Span of the call in the run's trace, 16 hex digits, if the run is traced.")
@@ -88,12 +88,12 @@ class VerificationRow(Shape):
     holds: bool = Field(description="Whether no problem was found.")
     problems: list[str] = Field(description="Descriptions of the problems found; at most 200.")
     problem_count: int = Field(description="Number of problems found.")
-    notes: list[str] = Field(description="What could not be checked, and why: for example, erased content.")
+    notes: list[str] = Field(description="Parts that could not be checked, and why: for example, erased content.")
     events: int = Field(description="Number of events in the journal.")
-    first_at: datetime | None = Field(description="Time of the first event; null: the journal is empty.")
-    last_at: datetime | None = Field(description="Time of the last event; null: the journal is empty.")
+    first_at: datetime | None = Field(description="Time of the first event; null if the journal is empty.")
+    last_at: datetime | None = Field(description="Time of the last event; null if the journal is empty.")
     chain: str = Field(
-        description="Head of the hash chain. Keep it elsewhere to prove later that nothing before it was rewritten."
+        description="Head of the hash chain. Keep a copy elsewhere to prove later that nothing was rewritten."
     )
 
 
@@ -109,7 +109,7 @@ class ListRow(Shape):
     problem_count: int = Field(description="Number of problems found.")
     records: int = Field(description="Number of records verified.")
     chain: str = Field(
-        description="Hash of the last record. Keep it elsewhere: a list alone can't show that its end was cut off."
+        description="Hash of the last record. Keep a copy elsewhere: a list alone can't show that its end was cut off."
     )
 
 

@@ -120,7 +120,7 @@ class Overrides(ApiView):
 class RunVerification(ApiView):
     """Verification of the stored rows, computed for this request.
 
-    A run whose head or rows are missing fails; an unknown run answers 404.
+    A run whose head or rows are missing fails verification; an unknown run is answered with 404.
     """
 
     roles = READ

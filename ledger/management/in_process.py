@@ -29,7 +29,7 @@ _CODES = {401: NOT_ALLOWED, 403: NOT_ALLOWED, 404: NOT_FOUND, 409: CONFLICT, 410
 _TOO_MANY = 429
 
 
-# Details that begin like this only name fields, so their errors are added; other details already say everything.
+# Details that begin like this only name fields, so the errors of the fields are added; other details are complete.
 _NAMES_FIELDS = ("Fill in:", "Check these fields:", "The body is not valid")
 _OWN_CODES = {INVALID: (400, "malformed"), NOT_ALLOWED: (403, "forbidden"), UNAVAILABLE: (503, "database-unavailable")}
 
@@ -158,7 +158,7 @@ def inert(value: Any) -> str:
 
 
 def output_lines(document: Any, options: Mapping[str, Any], columns: Sequence[str]) -> Iterator[str]:
-    """Yield output lines: the document as JSON, else one line per result with these columns, or one line per field."""
+    """Yield output lines: the document as JSON, or one line per result with these columns, or one line per field."""
     if options["json"]:
         yield json.dumps(document)
     elif "results" in document:

@@ -18,7 +18,7 @@ class Migration(migrations.Migration):
                 ('asked_by', models.TextField()),
                 ('asked_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ('since', models.DateTimeField(help_text='Only runs with events since then; null for every run.', null=True)),
-                ('runner', models.UUIDField(help_text='The process that works on it.', null=True)),
+                ('runner', models.UUIDField(help_text='The process that carries it out.', null=True)),
                 ('alive_at', models.DateTimeField(null=True)),
                 ('after', models.UUIDField(help_text='Runs up to this id are done.', null=True)),
                 ('runs', models.BigIntegerField(default=0)),

@@ -30,7 +30,7 @@ register = template.Library()
 register.filter(lapse)
 
 
-# Of longer texts, and of values with more leaves, only the head is shown.
+# Longer texts, and values with more leaves, are shown only in part.
 MAX_SHOWN, MAX_LEAVES = 16_000, 400
 HEAD_SHOWN, HEAD_LEAVES = 2_000, 50
 
@@ -45,7 +45,7 @@ def leads_to(context: template.Context, name: str, *args: object) -> bool:
 def visible(value: object) -> SafeString:
     """Return untrusted text, escaped, with hidden characters made visible.
 
-    Of a long text, only the head and the rest's length are shown.
+    Of a long text, only the beginning and the length of the rest are shown.
     """
     text = str(value)
     if len(text) <= MAX_SHOWN:
@@ -55,7 +55,7 @@ def visible(value: object) -> SafeString:
 
 @register.filter
 def whole(value: object) -> SafeString:
-    """Return a text in full, otherwise like `visible`: deciders must see everything that a decision binds."""
+    """Return a text in full, otherwise like `visible`: deciders must see everything that their decision covers."""
     text = str(value)
     return SafeString(escape(text)) if seen.is_harmless(text) else _drawn(seen.pieces(text))
 
@@ -114,7 +114,8 @@ def way(path: object) -> SafeString:
     return SafeString(escape(text)) if is_plain else _drawn(seen.middle(text))
 
 
-# Joined and escaped by hand, because a page has thousands of these and Django's own means take ten times as long.
+# The text is joined and escaped by hand, because a page has thousands of these and Django's own means take ten times as
+# long.
 def _drawn(pieces: Iterable[seen.Piece]) -> SafeString:
     return SafeString("".join([_mark(piece) if piece.is_mark else escape(piece.text) for piece in pieces]))
 
@@ -151,8 +152,8 @@ def leaves(value: object) -> list[seen.Leaf]:
 def drawn_leaves(value: object, is_wide: object = False, url: str = "") -> SafeString:
     """Return a document's leaves with their paths.
 
-    Of a large document, return the head, its size, and a download link to `url`; for a hidden one, a note that says who
-    grants the right to read it.
+    For a large document, return the beginning, its size, and a download link to `url`; for a hidden one, a note about
+    who grants the right to read it.
     """
     if value is ERASED:
         return SafeString('<p class="small muted" data-hidden>Erased.</p>\n')
@@ -187,14 +188,14 @@ def _head(value: object) -> tuple[list[seen.Leaf], bool]:
 
 
 def cut_note(value: object, url: str = "") -> str:
-    """Return the note below a truncated value: its size, and where to get all of it."""
+    """Return the note below a truncated value: its size, and where to download all of it."""
     size = filesizeformat(_size(value))
     link = f'<a class="target" href="{escape(url)}" download>Download all</a>.' if url else ""
     return f'<p class="small muted" data-cut>Only the beginning of {escape(size)} is shown. {link}</p>\n'
 
 
 def _size(value: object) -> int:
-    """Return the size in bytes of a value, or of the whole value if this is its head."""
+    """Return the size in bytes of a value, or of the whole value if this is only its beginning."""
     last = value
     while isinstance(last, (dict, list)) and last:
         last = last[next(reversed(last))] if isinstance(last, dict) else last[-1]
@@ -215,7 +216,7 @@ def pretty(value: object) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
 
 
-# A row may have no time, and a missing template variable resolves to empty text: both show nothing.
+# A row may have no time, and a missing template variable resolves to empty text: nothing is shown for both.
 def _is_moment(at: object) -> TypeGuard[datetime]:
     return isinstance(at, datetime)
 
@@ -228,13 +229,13 @@ def typed_or(typed: Mapping[str, str], name: str, *values: object) -> object:
 
 @register.simple_tag
 def typed_in(refused: Refused | None, *act: object) -> Mapping[str, str]:
-    """Return the input of the refused form if it is this form; `act` holds the parts of the act's name."""
+    """Return the input of the refused form if it is this form; `act` is given as the parts of the act's name."""
     return refused.typed if refused and refused.act == "".join(map(str, act)) else {}
 
 
 @register.simple_tag
 def seen_in(refused: Refused | None, typed: Mapping[str, str], now: str) -> str:
-    """Return the `seen` value of a form: the one it was sent with, so that the next try detects a change.
+    """Return the `seen` value of a form: the one that was sent, so that the next attempt detects a change.
 
     After a Moved error, return `now`, because the error has just reported the change.
     """
@@ -259,7 +260,7 @@ def ticked_or(typed: Mapping[str, str], name: str, is_set: object = False) -> Sa
 
 @register.simple_tag
 def since(at: datetime | str | None) -> SafeString | str:
-    """Return the time since then; the page's script keeps it current."""
+    """Return the time that has passed since `at`; the page's script keeps it current."""
     if not _is_moment(at):
         return ""
     text = lapse(datetime.now(UTC) - at)
@@ -291,9 +292,10 @@ def due(at: datetime | str | None) -> SafeString | str:
 
 @register.simple_tag
 def clock(at: datetime | str | None, form: str = "full") -> SafeString | str:
-    """Return a moment in UTC; the page's script shows local time and its zone.
+    """Return a time in UTC; the page's script shows local time and its zone.
 
-    `full` has year, seconds and zone, as evidence needs; `brief` day and minute, for lists; `seconds` the time of day.
+    `full` shows year, seconds and zone, as needed for evidence; `brief` day and minute, for lists; `seconds` the time
+    of day.
     """
     if not _is_moment(at):
         return ""
@@ -318,7 +320,7 @@ def _stamp(at: datetime) -> str:
 
 @register.filter
 def short(value: object) -> str:
-    """Return both ends of an id: together they tell ids of the same second apart."""
+    """Return both ends of an id: together they distinguish ids from the same second."""
     text = str(value).removeprefix("sha256:")
     return text if len(text) <= 13 else f"{text[:4]}…{text[-4:]}"
 
@@ -377,7 +379,9 @@ def item(mapping: dict[Any, Any], key: Any) -> Any:
 @register.simple_tag(takes_context=True)
 def navigation(context: template.Context) -> list[around.Entry]:
     """Return the sections that the reader may open, with their counts."""
-    request = context.get("request")  # none in a rendering that readers share: they have only their roles in common
+    request = context.get(
+        "request"
+    )  # no counts in a rendering that readers share, because they have only their roles in common
 
     def may(permission: str) -> bool:
         return request is not None and request.user.is_staff and request.user.has_perm(permission)
@@ -396,7 +400,7 @@ def more_of(entries: list[around.Entry], section: str) -> dict[str, Any] | None:
 @register.simple_tag(takes_context=True)
 def pages_on(context: template.Context, page: str) -> list[around.SectionPage]:
     """Return the links that apps add to this page."""
-    request = context.get("request")  # none on a page that several readers share
+    request = context.get("request")  # no links on a page that several readers share
     is_admin = request is not None and bool(request.user.is_superuser)
     return around.pages_on(page, frozenset(context.get("held") or ()), is_admin=is_admin)
 

@@ -18,7 +18,7 @@ from ledger.models import AccountRecord
 from ledger.verification.registers import Listed
 from ledger.verification.runs import SLACK
 
-# SQL for what each account holds now, by kind: the account, and the name used in records. Apps add kinds of their own;
+# SQL for what each account has now, by kind: the account, and the name used in records. Apps add kinds of their own;
 # kinds of apps that aren't installed are not compared.
 held_now = {
     "role": "SELECT m.user_id, g.name FROM auth_user_groups m JOIN auth_group g ON g.id = m.group_id",
@@ -64,7 +64,7 @@ class _Replay:
                 self._key(record, person)
 
     def _key(self, record: AccountRecord, person: int) -> None:
-        """Apply a record about a key, found by its names before and after, because records have no number for keys."""
+        """Apply a record about a key, found by its names before and after, because records don't number keys."""
         before, after, name = record.before, record.after, record.subject.partition("/")[2]
         was_named = before.get("name", name)
         held = self.held[before.get("user_id") or person]
@@ -78,7 +78,9 @@ class _Replay:
         end = self.ends.get((before.get("user_id") or person, was_named), _NEVER)
         if "expires_at" in after:
             end = datetime.fromisoformat(after["expires_at"]) if after["expires_at"] else _NEVER
-        has_twin = self.held[owner]["API key", name] > 1  # records can't tell the two apart: the later end applies
+        has_twin = (
+            self.held[owner]["API key", name] > 1
+        )  # records can't distinguish the two, so the later expiry applies
         self.ends[owner, name] = max(end, self.ends.get((owner, name), end)) if has_twin else end
 
     def _move(self, record: AccountRecord, was: str, now: str, old: str | None, new: str | None) -> None:
@@ -100,7 +102,7 @@ def every_account() -> Listed:
 
 
 def rights_problems(person: int, holder: int, role: str, at: datetime, *, by_key: bool) -> Iterator[str]:
-    """Yield reasons why a person could not act then in the role of `holder`: themselves, or their principal."""
+    """Yield reasons why a person could not act at that time in the role of `holder` (themselves or their principal)."""
     replay, given, has_key = _Replay(), None, False
     since = at - SLACK  # a key is checked when a request arrives, and not locked after that
     for record in AccountRecord.objects.filter(
@@ -117,7 +119,7 @@ def rights_problems(person: int, holder: int, role: str, at: datetime, *, by_key
     if replay.held[holder]["role", role] < 1:
         yield f"account {holder} did not have the role {role}"
     elif given is not None and not given.is_signed:
-        yield f"account {holder} was given the role {role} outside the application, under the name of {given.by}"
+        yield f"account {holder} was given the role {role} outside the application, in the name of {given.by}"
     if by_key and not (has_key or replay.has_key(person, since)):
         yield f"account {person} had no valid API key"
 

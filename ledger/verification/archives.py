@@ -1,4 +1,4 @@
-"""Access to runs whose rows are in an archive outside the database. Apps that archive register themselves."""
+"""Access to runs whose rows are in an archive outside the database. Apps that archive runs register themselves."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class ArchiveDamaged(Exception):
 class ArchivedRun:
     """An archived run's last event, and functions to access its archive.
 
-    `hashes` returns the hashes of all events by number, or None if the archive was deleted on the record
-    (`is_deleted`); raises ArchiveDamaged. `verify` checks the archive's content. `restore` brings its rows back, for a
-    reason. `lay_out` puts them into the caller's transaction to be read there; it must be rolled back. The last two
-    raise DurableAgentsError.
+    `hashes` returns the hashes of all events by number, or None if the archive's deletion is recorded (`is_deleted`);
+    raises ArchiveDamaged. `verify` checks the archive's content. `restore` brings its rows back, for a reason.
+    `lay_out` inserts them in the caller's transaction to be read there; that must be rolled back. The last two raise
+    DurableAgentsError.
     """
 
     seq: int
@@ -40,7 +40,7 @@ class ArchivedRun:
 class Sought:
     """A search for runs by their start parameters; an empty field matches any.
 
-    `before`: only runs that were created before this time, or at it with a lower id.
+    `before`: only runs created before this time, or at this time with a lower id.
     """
 
     business_key: str = ""
@@ -51,7 +51,7 @@ class Sought:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedRun:
-    """A run in a list of runs from database and archives. `archived_at` is None for one in the database."""
+    """A run in a list of runs from the database and archives. `archived_at` is None for one in the database."""
 
     run_id: UUID
     agent: str
@@ -71,7 +71,7 @@ def register(
     finder: Callable[[Collection[UUID]], Mapping[UUID, ArchivedRun]],
     lister: Callable[[Sought, int], Iterable[ListedRun]],
 ) -> None:
-    """Add two functions of an app. Idempotent.
+    """Register two functions of an app. Idempotent.
 
     `finder` returns which of the given runs are archived. `lister` returns up to a number of archived runs that match a
     search, newest first.

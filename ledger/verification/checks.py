@@ -26,7 +26,7 @@ _ACTS: dict[str, tuple[type[e.Event], ...]] = {
     "requeue": (e.RunRequeued,),
 }
 _BY_PEOPLE = tuple({kind for kinds in _ACTS.values() for kind in kinds})
-# Beginnings of `by` if no person acted: a worker on a person's request, a hook, the clock, an outside system.
+# Prefixes of `by` if no person acted: a worker on a person's request, a hook, the clock, an outside system.
 _NO_PERSON = ("operator", "budget", "hook", "worker:", "run:", "system:", "outside:")
 _PERSON = ("user:", "key:", "os:")
 
@@ -43,7 +43,7 @@ class Overrides:
         self._last: EventLine | None = None
 
     def see(self, line: EventLine) -> None:
-        """Keep the first event of each act: settling several stops at once writes one event each."""
+        """Keep the first event of each act: settling several stops at once writes one event for each."""
         self._see_context(line)
         is_an_act = isinstance(line.event, _BY_PEOPLE) and _is_a_persons(line.event)
         if is_an_act and not self._goes_on(line) and not _is_of_the_start(line):
@@ -66,7 +66,9 @@ class Overrides:
         if isinstance(last, e.ContextInjected):
             goes_on = isinstance(event, (e.RunResumed, e.RunRetried, e.WaitResolved)) and event.by == last.by
             if not goes_on:
-                self.wrong.append(f"event {line.seq - 1}, ContextInjected, came without the act that continues the run")
+                self.wrong.append(
+                    f"event {line.seq - 1}, ContextInjected, is not followed by the act that continues the run"
+                )
 
     def _goes_on(self, line: EventLine) -> bool:
         last = self._last
@@ -80,7 +82,7 @@ class Overrides:
     def problems(self) -> Iterator[str]:
         yield from self.wrong
         if self._last is not None and isinstance(self._last.event, e.ContextInjected):
-            yield f"event {self._last.seq}, ContextInjected, came without the act that continues the run"
+            yield f"event {self._last.seq}, ContextInjected, is not followed by the act that continues the run"
         seqs = []
         for row in self.journal.rows(OverrideRecord, "id"):
             seqs.append(row.seq)
@@ -114,9 +116,9 @@ class Overrides:
             summary = {"fields": fields, "has_message": "message" in payload}
             context = row.after.get("context") if isinstance(row.after, dict) else None
             if (row.role, context) != (event.role, summary):
-                yield f"{what} names other content, or another role, than its event"
+                yield f"{what} names different content or a different role from its event"
         if not (self.journal.is_about(row.seq + 1, row.at)):
-            yield f"{what}: its time, {row.at.isoformat()}, differs from its event's"
+            yield f"{what}: its time, {row.at.isoformat()}, differs from that of its event"
 
 
 def _is_a_persons(event: e.Event) -> bool:
@@ -126,7 +128,7 @@ def _is_a_persons(event: e.Event) -> bool:
 
 
 def _is_of_the_start(line: EventLine) -> bool:
-    """Return whether the event sets the initial budget: part of the creation, not an act."""
+    """Return whether the event sets the initial budget: that is part of the creation, not an act."""
     return line.seq == 2 and isinstance(line.event, e.BudgetSet) and line.event.payload is None
 
 
@@ -179,7 +181,9 @@ class Acts:
                 "start",
                 line.seq - 1,
             ) in self.acts:
-                self.acts["start", line.seq] = self.acts.pop(("start", line.seq - 1))  # these belong to it too
+                self.acts["start", line.seq] = self.acts.pop(
+                    ("start", line.seq - 1)
+                )  # these events belong to the same act
                 return
             case e.SignalReceived(by=by):
                 name, seq, columns = "signal", line.seq - 1, {"by": by, "subject": f"{event.name} {event.n}"}
@@ -251,7 +255,7 @@ class HeadCheck:
         self.caps: dict[str, int] = {}
 
     def see(self, line: EventLine) -> None:
-        """Apply one event to the expected head."""
+        """Update the expected head with one event."""
         match line.event:
             case e.RunClaimed(epoch=epoch):
                 self.epoch, self.claimed_seq, self.is_held = epoch, line.seq, True
@@ -266,7 +270,7 @@ class HeadCheck:
             case e.PauseRequested():
                 self.is_pause = True
             case e.BudgetExceeded(resource="time") if self.is_held:
-                self.is_pause = True  # its worker stops at the next step
+                self.is_pause = True  # the run's worker stops at the next step
             case e.RunPaused():
                 self.is_pause = False
                 self._rest()
@@ -275,7 +279,7 @@ class HeadCheck:
             case e.CancelRequested():
                 self.is_cancel, self.is_pause = True, False
             case e.UndoBegun():
-                self.is_cancel = False  # the cancel request is granted from here on
+                self.is_cancel = False  # from here on, the cancel request has been granted
             case e.RunCompleted() | e.RunFailed() | e.RunCancelled():
                 self.is_pause = self.is_cancel = False
                 self._rest()
@@ -284,7 +288,7 @@ class HeadCheck:
                 self._count(line.event)
 
     def _rest(self) -> None:
-        """Mark the run as not held. If a worker held it, reset its deaths."""
+        """Mark the run as not held. If a worker held it, reset the count of its workers' deaths."""
         self.is_held, self.deaths = False, 0 if self.is_held else self.deaths
 
     def _count(self, event: e.Event) -> None:
@@ -318,14 +322,14 @@ class HeadCheck:
                 pass
 
     def _count_child(self, event: e.ChildEnded) -> None:
-        """Add a child's whole usage, since its parent is debited with it."""
+        """Add a child's whole usage, since the parent is debited with it."""
         self.tokens_in, self.tokens_out = self.tokens_in + event.tokens_in, self.tokens_out + event.tokens_out
         self.model_calls, self.tool_calls = self.model_calls + event.model_calls, self.tool_calls + event.tool_calls
         self.usd_micro, self.unpriced = self.usd_micro + event.usd_micro, self.unpriced + event.unpriced_calls
-        self.turns += event.steps - event.tool_calls  # steps are turns and calls
+        self.turns += event.steps - event.tool_calls  # the steps are turns and calls
 
     def _count_undebited(self, event: e.ModelResponded | e.ModelFailed) -> None:
-        """Count a turn from before debits were recorded: it has its own tokens, and its cost is unknown."""
+        """Count a turn from before debits were recorded: the event has its tokens, and its cost is unknown."""
         was_not_sent = isinstance(event, e.ModelFailed) and event.code in NEVER_SENT
         if was_not_sent or (event.slot, event.attempt) in self.routed:
             return
@@ -358,4 +362,4 @@ class HeadCheck:
             | {f"cap_{name}": self.caps.get(name) for name in CAPPED},
         )
         if self.is_held != (head.lease is not None):
-            yield f"the head says that {'a worker' if head.lease else 'nobody'} holds the run, the journal otherwise"
+            yield f"the head says that {'a worker' if head.lease else 'nobody'} holds it; the journal says otherwise"

@@ -1,6 +1,6 @@
 """Verifications of every run, requested in the console.
 
-Each is carried out by a process of its own, so that no page or step waits for it; if the process dies, another one
+Each is carried out by a separate process, so that no page or step waits for it; if the process dies, another one
 continues where it stopped.
 """
 
@@ -28,7 +28,7 @@ from ledger.verification.runs import verify_all
 
 log = logging.getLogger("ledger.verification.jobs")
 STORE_SECONDS = 2.0
-# Interval at which a process reports that it is alive, and the silence after which another one takes over.
+# Interval at which a process reports that it is alive, and time without a report after which another one takes over.
 BEAT_SECONDS = 5.0
 SILENCE = timedelta(seconds=30)
 # Number of problems that are stored; all are counted.
@@ -53,7 +53,9 @@ class NothingVerified(DurableAgentsError):
     status, code, title = 409, "nothing-verified", "No earlier verification"
 
     def __init__(self) -> None:
-        super().__init__("No verification has finished yet, so it isn't known what has changed. Verify all runs first.")
+        super().__init__(
+            "No verification has finished yet, so it is not known what has changed since. Verify all runs first."
+        )
 
 
 def ask(by: Actor, *, only_changed: bool) -> VerificationJob:
@@ -149,7 +151,11 @@ def start_process() -> None:
         cwd=Path(__file__).parents[2],
         check=False,
     )
-    if done.returncode not in (0, 1, 2):  # 1: it found problems, which the page shows; 2: another process was faster
+    if done.returncode not in (
+        0,
+        1,
+        2,
+    ):  # exit code 1: it found problems, which the page shows; 2: another process was faster
         log.error(
             "a verification ended with code %s: %s", done.returncode, done.stderr.decode(errors="replace")[-2000:]
         )

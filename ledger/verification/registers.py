@@ -2,8 +2,9 @@
 
 # The database numbers and links both lists (ledger/sql/registers.sql), so missing, changed, inserted and moved rows are
 # found. Acts also carry a code over number and link, so nobody without the key can repair that list. The database,
-# which has no key, writes the account records: its owner could rewrite that list from some row on. Neither list shows
-# that its end was cut off together with its row in the register. A number and hash noted elsewhere reveal both.
+# which has no key, writes the account records: so the database's owner could rewrite that list from some row on.
+# Neither list reveals that its end was cut off if its row in the register was changed accordingly. A number and a hash
+# kept elsewhere reveal that.
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ _BATCH = 200
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """The result of checking one list. Note number and hash of its last record elsewhere."""
+    """The result of checking one list. Keep the number and hash of its last record elsewhere."""
 
     name: str
     records: int
@@ -44,7 +45,7 @@ LISTS = (
     _List("acts", "act record", "ledger_actrecord", "ledger_act_body", "t.run_id IS NULL"),
     _List("accounts", "account record", "ledger_accountrecord", "ledger_account_body"),
 )
-# The database sets these times, so none is in the future or before this century.
+# The database sets these times, so none can be in the future or before this century.
 _ROWS = """
 SELECT t.id, t.n, t.prev_hash, t.hash, {body}(t), t.at BETWEEN '2000-01-01' AND clock_timestamp() + interval '1 minute'
 FROM {table} t WHERE {condition} AND {walk} %s::bigint ORDER BY {by} LIMIT %s
@@ -55,7 +56,7 @@ _WALKS = ((1, "t.n", "t.n"), (0, "t.id", "t.n IS NULL AND t.id"))
 _LOWEST = -(2**63)
 
 
-# Apps' checks of their own records without a run; each returns None if it has no records.
+# Checks by apps of their own records without a run; each returns None if there are no records.
 more: list[Callable[[], Listed | None]] = []
 
 
@@ -73,7 +74,10 @@ def verify_registers() -> list[Listed]:
 
 
 def _finished(name: str, check: Callable[[], Listed | None]) -> Listed | None:
-    """Return a check's result. An unreadable row counts as a problem and doesn't stop the other lists' checks."""
+    """Return a check's result.
+
+    An unreadable row is reported as a problem and doesn't stop the checks of the other lists.
+    """
     try:
         return check()
     except UNREADABLE as error:
@@ -154,10 +158,10 @@ class _Reading:
             if not code:
                 self.problems.append(f"{what} has no code: this installation did not write it")
             elif code in self.codes:
-                self.problems.append(f"{what} is a copy: its code was used before")
+                self.problems.append(f"{what} is a copy: its code was already used")
             elif not row.is_authentic:
                 self.problems.append(
-                    f"{what} was not written with this installation's key, or not at this place, or was changed"
+                    f"{what} was not written with this installation's key, or not for this place, or was changed"
                 )
             self.codes.add(code)
 
@@ -177,7 +181,7 @@ class _Reading:
         elif self.stands.n != self.n:
             yield f"the list of {self.of.name} ends at number {self.n}, but should end at {self.stands.n}"
         elif self.n and bytes(self.stands.chain) != self.hash:
-            yield f"the last record of {self.of.name} is not the one that the list should end with"
+            yield f"the last record of {self.of.name} is not the one with which the list should end"
 
 
 def protected_rows() -> Listed:

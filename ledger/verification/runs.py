@@ -1,10 +1,10 @@
-"""Verify the whole record of a run: its journal, and every table that repeats it.
+"""Verify the whole record of a run: its journal, and every table that repeats parts of it.
 
 `runs` and `approvals` register their checks. A run is read from one snapshot, so concurrent writes don't disturb it.
 """
 
 # One pass over the events checks chain, columns and codes and passes each event to the checks, which then compare their
-# own tables. Nothing is kept that a check doesn't need, so a long journal takes little memory.
+# own tables. Only what a check needs is kept, so a long journal takes little memory.
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from ledger.verification import archives
 
 # Tolerance: a row and its event read the clock one after the other in one transaction.
 SLACK = timedelta(minutes=1)
-# A batch's payloads are in memory at the same time.
+# All payloads of a batch are in memory at the same time.
 _BATCH = 100
 # Number of runs per unit of work.
 _RUNS = 50
@@ -51,13 +51,13 @@ log = logging.getLogger("ledger.verification.runs")
 _PRESENT = "SELECT array_remove(ARRAY[{parts}], NULL) FROM (SELECT %s::uuid) AS run (id)"
 M = TypeVar("M", bound=Model)
 
-# Errors that reading a row can raise only if no process of ours wrote it.
+# Errors that reading a row raises only if none of our processes wrote the row.
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
 class EventLine:
-    """One event as the checks see it."""
+    """One event, in the form that checks get."""
 
     seq: int
     epoch: int
@@ -133,7 +133,7 @@ class ReadJournal:
         return genesis(self.run_id) if seq == 0 else self.hashes[seq - 1] if 0 < seq <= self.seq else None
 
     def is_just_after(self, seq: int, at: datetime | None) -> bool:
-        """Return whether a row with this time can have been written after the event, in its transaction.
+        """Return whether a row with this time can have been written after the event, in the event's transaction.
 
         The next event's time is the limit. If a clock was set back, or another server's clock took over, the limit is
         SLACK.
@@ -145,11 +145,11 @@ class ReadJournal:
         return own <= at <= (own + SLACK if following < own else following)
 
     def is_about(self, seq: int, at: datetime | None) -> bool:
-        """Return whether a time matches an event's, within a transaction's duration."""
+        """Return whether a time matches that of an event, within the duration of a transaction."""
         return at is not None and 0 < seq <= self.seq and abs(at - self.at[seq - 1]) <= SLACK
 
     def holder(self, line: EventLine) -> str:
-        """Return the worker whose claim covers the event, as rows name it."""
+        """Return the worker whose claim covers the event, in the form used in rows."""
         claimed = self.claims.get(line.epoch)
         return f"worker:{claimed.worker}" if claimed else ""
 
@@ -157,8 +157,8 @@ class ReadJournal:
 class Check(Protocol):
     """One check of one run: it sees each event in order, then reports the problems of its tables.
 
-    An erased run gets only the checks whose `NEEDS_NO_CONTENT` is true; they see None as payloads and blank texts of
-    people.
+    An erased run gets only the checks whose `NEEDS_NO_CONTENT` is true; for them payloads are None, and people's texts
+    blank.
     """
 
     def __init__(self, journal: ReadJournal) -> None: ...
@@ -236,7 +236,7 @@ def _verify_each(run_ids: Sequence[UUID]) -> list[Verification]:
     for run_id in run_ids:
         if run_id in elsewhere:
             continue
-        with suppress(NotFound):  # the owner has deleted the run meanwhile
+        with suppress(NotFound):  # the database's owner has deleted the run meanwhile
             found.append(verify(run_id))
     return found
 
@@ -261,9 +261,9 @@ def _moved_runs(after: UUID | None, since: datetime) -> list[UUID]:
 
 
 def known_runs(after: UUID | None, limit: int) -> list[UUID]:
-    """Return the next runs by id that any table mentions, so that deleted heads or rows are noticed."""
-    # Each table is read by index, so every page costs the same. The first page starts at the lowest id, which is no
-    # run's, to find rows forged under it.
+    """Return the next runs (by id) that any table mentions, so that deleted heads or rows are noticed."""
+    # Each table is read by index, so every page costs the same. The first page starts at the lowest id, which no run
+    # has, to find rows forged with it.
     beyond = ">=" if after is None else ">"
     each = " UNION ".join(
         f"(SELECT {column} AS id FROM {table} WHERE {column} {beyond} %(after)s "
@@ -279,9 +279,9 @@ def known_runs(after: UUID | None, limit: int) -> list[UUID]:
 
 @contextmanager
 def snapshot() -> Iterator[None]:
-    """Read everything inside from one snapshot; within an open transaction, from that one.
+    """Read everything inside from one snapshot; within an open transaction, from that transaction's snapshot.
 
-    It takes no locks and nothing waits for it, so it may be idle longer than other transactions.
+    The transaction takes no locks and nothing waits for it, so it may be idle longer than other transactions.
     """
     if connection.in_atomic_block:
         yield
@@ -329,7 +329,7 @@ def _verify(run_id: UUID, using: Sequence[Callable[[ReadJournal], Check]]) -> Ve
 
 
 def _erasure_problems(journal: ReadJournal, erasure: Erasure | None) -> Iterator[str]:
-    """Note who erased the content. If no event says so, report a problem: the content is gone."""
+    """Record who erased the content. If there is no event about that, report a problem: the content is missing."""
     if erasure is None:
         yield "its content can't be read any more, but its last event is not an erasure"
         return
@@ -339,8 +339,8 @@ def _erasure_problems(journal: ReadJournal, erasure: Erasure | None) -> Iterator
 def _problems_of(check: Check, notes: list[str]) -> list[str]:
     """Return a check's problems.
 
-    An unreadable row counts as one; the check's other problems and later runs are still reported. A reference to an
-    erased run is noted.
+    An unreadable row is reported as a problem; the check's other problems and later runs are still reported. A
+    reference to an erased run is reported as not checked.
     """
     problems: list[str] = []
     try:
@@ -363,9 +363,9 @@ def _head_problems(journal: ReadJournal) -> Iterator[str]:
     if head is None:
         yield "the run's head is missing"
     elif head.seq != journal.seq:
-        yield f"the journal ends at event {journal.seq}, the head says {head.seq}"
+        yield f"the journal ends at event {journal.seq}, but the head says {head.seq}"
     elif head.bytes is not None and head.bytes != journal.size:
-        yield f"the journal's events have {journal.size} bytes, the head says {head.bytes}"
+        yield f"the journal's events have {journal.size} bytes, but the head says {head.bytes}"
     elif bytes(head.chain) != journal.hash_at(journal.seq):
         yield "the last event's hash differs from the one in the head"
 
@@ -380,8 +380,8 @@ def _read(journal: ReadJournal, problems: list[str]) -> Iterator[EventLine]:
             problems.append(f"event {last + 1} is missing: the next one found is {row.seq}")
         last = max(last, row.seq)
         journal.size += len(row.clear) + len(row.sealed or b"")
-        # Missing events get placeholders, so that rows are compared with the event of their own number. Events beyond
-        # the maximum get none.
+        # Missing events get placeholders, so that rows are compared with the event of their own number. Beyond the
+        # maximum there are no placeholders.
         missing = row.seq - journal.seq - 1
         if 0 <= missing <= left:
             left -= missing
@@ -410,9 +410,7 @@ def _check_event(journal: ReadJournal, row: Event, problems: list[str], used: se
         problems.append(f"event {row.seq} can't be read: {type(error).__name__}: {error}")
         return None
     if (event.KIND, event.slot, event.attempt, event.fact) != (row.kind, row.slot, row.attempt, row.fact):
-        problems.append(
-            f"event {row.seq}: its columns say {row.kind} at {row.slot}, but its content says something else"
-        )
+        problems.append(f"event {row.seq}: its columns say {row.kind} at {row.slot}, which differs from its content")
     if code is None:
         if not may_lack_code(event):
             problems.append(f"event {row.seq}, {event.KIND}, has no code: this installation did not write it")
@@ -421,7 +419,7 @@ def _check_event(journal: ReadJournal, row: Event, problems: list[str], used: se
     elif event.KIND in SQL_MADE or not is_authentic(code_key(), journal.run_id, row.seq, body, code):
         problems.append(
             f"event {row.seq}, {event.KIND}, was not written with this installation's key, "
-            "or not at its place in this run"
+            "or not for its place in this run"
         )
     if code is not None:
         used.add(code)
@@ -429,7 +427,7 @@ def _check_event(journal: ReadJournal, row: Event, problems: list[str], used: se
 
 
 def _payload(journal: ReadJournal, sealed: bytes | None) -> Any:
-    """Return an event's payload; None if it was erased, which is noted. Raises ValueError."""
+    """Return an event's payload; None if it was erased, which is recorded in the result. Raises ValueError."""
     try:
         return unpack(sealed)
     except Erased:
@@ -438,7 +436,7 @@ def _payload(journal: ReadJournal, sealed: bytes | None) -> Any:
 
 
 def compared(what: str, row: Any, expected: dict[str, Any]) -> Iterator[str]:
-    """Yield each column that differs from the journal. An expected set lists all valid values."""
+    """Yield each column that differs from the journal. A set as the expected value lists all valid values."""
     for column, right in expected.items():
         value = getattr(row, column)
         value = bytes(value) if isinstance(value, memoryview) else value

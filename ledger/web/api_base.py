@@ -48,10 +48,11 @@ _READER_WAITS_SECONDS = 2.0
 
 
 class StrictJSONParser(BaseParser):
-    """Parse at most `most_bytes` of storable I-JSON (see strict_json). Few large bodies are parsed at a time."""
+    """Parse at most `most_bytes` of storable I-JSON (see strict_json). Only a few large bodies are parsed at a time."""
 
     media_type = "application/json"
-    # True for our own bodies. Other systems' numbers are kept as they arrive: those systems can't send them as text.
+    # Exact for our own bodies. Numbers from other systems are accepted as they are, because those systems can't send
+    # them as text.
     has_to_be_exact: ClassVar[bool] = True
     most_bytes: ClassVar[int] = strict_json.MAX_BYTES
 
@@ -103,9 +104,9 @@ class ApiView(APIView):
     roles: ClassVar[Mapping[str, Sequence[str]]] = {}
     acting_role: str | None = None
     rate_headers: Mapping[str, str] = MappingProxyType({})
-    # Its GET returns an ETag, which POSTs that declare the header accept as `If-Match`.
+    # The view's GET returns an ETag; POSTs that declare the header accept it as `If-Match`.
     versioned: ClassVar[bool] = False
-    # Members of the answer that change by themselves; the ETag leaves them out.
+    # Members of the response that change by themselves; the ETag does not cover them.
     unversioned: ClassVar[frozenset[str]] = frozenset()
     http_method_names = ["get", "head", "post"]
     permission_classes: Sequence[type[BasePermission]] = [HasRole]
@@ -114,7 +115,7 @@ class ApiView(APIView):
     content_negotiation_class = AlwaysJSON
 
     def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
-        """Set the length of a chunked request, which DRF would take for an empty body."""
+        """Set the length of a chunked request, which DRF would treat as an empty body."""
         if not request.META.get("CONTENT_LENGTH"):
             request.META["CONTENT_LENGTH"] = str(len(request.body))
         return super().initialize_request(request, *args, **kwargs)
@@ -122,7 +123,7 @@ class ApiView(APIView):
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Check that the caller may see the run before anything else about the request is checked.
 
-        Raises NotFound, and ParseError for an `If-Match` that the view does not support.
+        Raises NotFound, and ParseError for an `If-Match` header that the view does not support.
         """
         super().initial(request, *args, **kwargs)
         method = str(request.method).lower()
@@ -130,21 +131,21 @@ class ApiView(APIView):
             must_see(kwargs["run_id"])
         handler = getattr(self, method, None) if method == "post" and "If-Match" in request.headers else None
         if handler is not None and not getattr(handler, "takes_if_match", False):
-            raise ParseError("If-Match: this address has no ETag. Send the request without the header.")
+            raise ParseError("If-Match: this URL has no ETag. Send the request without the header.")
 
     def unless_changed(self, request: Request, act: Callable[[], Any], *args: Any, **kwargs: Any) -> Any:
-        """Run `act`; if the request has `If-Match`, only if the object still matches it. Raises Changed."""
+        """Run `act`; with `If-Match`, only if the object still matches it. Raises Changed."""
         if "If-Match" not in request.headers:
             return act()
         with transaction.atomic(), connection.cursor() as cursor:
-            # Requests with `If-Match` to one address run one after another.
+            # Requests with `If-Match` to the same URL run one after another.
             cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [request.path])
             if not is_matched(request, self._etag(self.current(request, *args, **kwargs))):
                 raise Changed
             return act()
 
     def current(self, request: Request, *args: Any, **kwargs: Any) -> Any:
-        """Return the object's present state, to compare its ETag with `If-Match`. Raises NotFound, Changed."""
+        """Return the object's current state, to compare its ETag with `If-Match`. Raises NotFound, Changed."""
         return self.get(request, *args, **kwargs).data  # type: ignore[attr-defined]
 
     def _etag(self, data: Any) -> str:
@@ -159,7 +160,7 @@ class ApiView(APIView):
         return actor(self.request, self.acting_role or "")
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
-        """Forbid caching, because an answer is valid for one moment and one caller."""
+        """Forbid caching, because a response is valid only at one time and for one caller."""
         final = super().finalize_response(request, response, *args, **kwargs)
         if self.versioned and request.method == "GET" and final.status_code == 200:
             final.headers["ETag"] = self._etag(final.data)
@@ -178,8 +179,8 @@ _PROBLEMS = {
     404: "No such object, or you don't have access to it",
     409: "The current state does not allow this",
     410: "The content was erased or archived",
-    412: "It has changed since you read it: see If-Match",
-    413: "The body is larger than 1 MiB, or of a start than 65 MiB",
+    412: "The object has changed since you read it: see If-Match",
+    413: "The body is larger than 1 MiB (65 MiB when starting a run)",
     415: "The body is not JSON",
     422: "The input is invalid: see `errors`",
     429: "Too many requests with this key: try again after Retry-After seconds",
@@ -205,9 +206,10 @@ def described(
 
     Views that list this header in `headers` handle it themselves; without `is_repeatable` it is ignored.
 
-    `summary` is one text, or one for each `action` that routes give the view; `about` then describes each. `query` has
-    names of `PARAMETERS`, or parameters that have another meaning here. `kinds` are the answer's media types; `name` is
-    the operation id if the address gives none. `also` has further statuses: of the answer, or of problems.
+    `summary` is one text, or one for each `action` that routes assign to the view; then `about` describes each action.
+    `query` lists names of `PARAMETERS`, or parameters with a meaning of their own. `kinds` are the response's media
+    types; `name` is the operation id if none follows from the path. `also` lists further statuses, of responses or of
+    problems.
     """
     can_go_wrong = [400, 401, 403, 404, 410, 422, 429, 503] if body is None else list(_PROBLEMS)
     can_go_wrong += [each for each in also if each >= 400]
@@ -242,7 +244,8 @@ def described(
     return describe
 
 
-# Answers a request that has an Idempotency-Key: (request, what was asked, act). Set by the app that stores the answers.
+# Answers a request that has an Idempotency-Key: (request, the requested body, act). Set by the app that stores the
+# answers.
 _once: list[Callable[[Request, Any, Callable[[], tuple[int, Any]]], HttpResponseBase]] = []
 
 
@@ -266,16 +269,16 @@ def _repeatable(method: Any) -> Any:
 
 
 class Changed(DurableAgentsError):
-    """`If-Match` names another state than the object's present one."""
+    """`If-Match` names a state other than the object's current one."""
 
     status, code, title = 412, "changed", "Changed meanwhile"
 
     def __init__(self) -> None:
-        super().__init__("It has changed since you read it, so nothing was done. Read it again, then decide.")
+        super().__init__("The object has changed since you read it, so nothing was done. Read it again, then decide.")
 
 
 def etag_of(data: Any) -> str:
-    """Return the entity tag of an object's answer."""
+    """Return the entity tag of a response about an object."""
     return f'"{sha256(AnyTextRenderer().render(data)).hexdigest()[:32]}"'
 
 
@@ -295,8 +298,8 @@ PARAMETERS = {
     **_parameters(
         "header",
         {
-            "Idempotency-Key": (str, "Your own key. A repetition with it returns the first answer."),
-            "If-Match": (str, "ETag of the state that you saw; with another one, nothing is done."),
+            "Idempotency-Key": (str, "Your own key. A repeated request with the same key returns the first response."),
+            "If-Match": (str, "ETag of the state that you saw; nothing is done if the object has changed since."),
         },
     ),
     **_parameters(
@@ -309,7 +312,7 @@ PARAMETERS = {
             "by": (str, "Only acts by this actor."),
             "cause": (str, "Only recoveries with this cause."),
             "cursor": (str, "Position in the list; follow `next` for the next page."),
-            "fields": (str, "Names of fields, with commas: the answer has only these."),
+            "fields": (str, "Comma-separated names of fields: the response contains only these."),
             "from": (str, "Only acts at or after this time."),
             "host": (str, "Only recoveries from workers of this host."),
             "hours": (int, "Working hours of the example deadlines; default 8."),
@@ -433,7 +436,7 @@ class Query:
             raise ParseError(f"Query parameter {name!r} must be a UUID.") from None
 
     def moment(self, name: str = "cursor") -> tuple[datetime, UUID] | None:
-        """Return the position where a list by time continues, as `page` wrote it."""
+        """Return the position where a list by time continues, as written by `page`."""
         value = self.text(name)
         if value is None:
             return None
@@ -481,7 +484,7 @@ class Query:
 
     @property
     def _mark(self) -> str:
-        """Return a short digest of the list's address and filters."""
+        """Return a short digest of the list's URL and filters."""
         filters = sorted(pair for pair in self._values.items() if pair[0] not in ("cursor", "limit", "fields"))
         return sha256(repr((self._request.path, filters)).encode()).hexdigest()[:8]
 

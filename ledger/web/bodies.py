@@ -117,7 +117,7 @@ def _explain(item: Any, shape: type[BaseModel]) -> dict[str, str]:
     context = item.get("ctx", {})
     fix = misfit.fix(item) or _FIXES.get(item["type"], "")
     if item["type"] == "extra_forbidden":
-        fix += f"; known here: {', '.join(_at(shape, item['loc'][:-1]).model_fields)}"
+        fix += f"; known names: {', '.join(_at(shape, item['loc'][:-1]).model_fields)}"
     elif item["type"] == "literal_error":
         fix = f"send {context['expected']}"
     return {

@@ -23,7 +23,7 @@ Place = tuple[datetime, UUID]
 
 
 class Condition(str):
-    """An SQL condition used as an arm's key instead of a column. Its value is the list of its parameters."""
+    """An SQL condition used as an arm's key instead of a column. The arm's value is the list of its parameters."""
 
     __slots__ = ()
 
@@ -37,9 +37,9 @@ class Condition(str):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A table ordered by a moment and an id.
+    """A table ordered by a timestamp and an id.
 
-    `only` is a condition on every row, as in a partial index. The names are inserted into SQL as they are, so they must
+    `only` is a condition on every row, as in a partial index. The names are inserted into SQL unchanged, so they must
     never come from a caller.
     """
 
@@ -96,7 +96,7 @@ def opened(cursor: str) -> Place | None:
 
 
 def at_microseconds(count: int) -> datetime | None:
-    """Convert microseconds (see ledger.chain.microseconds) to a moment; None if out of Python's range."""
+    """Convert microseconds (see ledger.chain.microseconds) to a time; None if outside Python's range."""
     try:
         return datetime.fromtimestamp(count // 10**6, UTC).replace(microsecond=count % 10**6)
     except (OverflowError, ValueError, OSError):

@@ -1,4 +1,4 @@
-"""Files of any size: made in a temporary file, then sent in pieces, so that a slow client takes up no memory."""
+"""Files of any size: made in a temporary file, then sent in pieces, so that a slow client uses no memory."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from ledger.web import problems
 from ledger.web.renderers import HEADERS
 
 PIECE_BYTES = 256 * 1024
-# A slow client keeps a file on disk, so the number of files per process is limited.
+# A file stays on disk while a slow client reads it, so the number of files per process is limited.
 _PLACES = BoundedSemaphore(16)
 # Decoding a value takes several times its size in memory.
 _DECODING = BoundedSemaphore(2)
 _DECODING_WAITS_SECONDS = 10.0
-# The form of one range (RFC 9110 §14.1): the unit is case-insensitive, and the list may have empty elements.
+# The syntax of one range (RFC 9110 §14.1): the unit is case-insensitive, and the list may have empty elements.
 _RANGE = re.compile(r"bytes=[\t ,]*(\d{0,99})-(\d{0,99})[\t ,]*", re.IGNORECASE | re.ASCII)
 
 
@@ -68,7 +68,7 @@ def _release(file: IO[bytes]) -> None:
 def json_file(request: HttpRequest, name: str, read: Callable[[], Any]) -> HttpResponseBase:
     """Return the result of `read` as a JSON file, or the part of it that `Range` asks for (RFC 9110 §14).
 
-    A request for several ranges gets the whole file. Raises Busy, and what `read` raises.
+    A request for several ranges gets the whole file. Raises Busy, and the errors of `read`.
     """
     if not _DECODING.acquire(timeout=_DECODING_WAITS_SECONDS):
         raise Busy("Other large values are being read")
@@ -99,7 +99,7 @@ def json_file(request: HttpRequest, name: str, read: Callable[[], Any]) -> HttpR
 def _encoded(value: Any) -> bytes:
     try:
         return to_json(value, fallback=str)
-    except (PydanticSerializationError, ValueError):  # unpaired surrogate, only in damaged rows
+    except (PydanticSerializationError, ValueError):  # an unpaired surrogate, which occurs only in damaged rows
         return json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "replace")
 
 
@@ -118,7 +118,9 @@ def _part(request: HttpRequest, etag: str, size: int) -> range | None:
 
 def _unsatisfiable(size: int) -> HttpResponse:
     problem = problems.identified(
-        problems.document(416, "no-such-range", "No such range", f"The content has {size} bytes: ask for some of them.")
+        problems.document(
+            416, "no-such-range", "No such range", f"The content has {size} bytes: request a range within it."
+        )
     )
     response = HttpResponse(json.dumps(problem), status=416, content_type=problems.CONTENT_TYPE, headers=HEADERS)
     response["Content-Range"] = f"bytes */{size}"

@@ -17,7 +17,9 @@ ActorName = Annotated[
 ]
 RoleName = Annotated[str, Field(description="Role in which the actor did this.")]
 Reason = Annotated[str, Field(description="Justification that was given.")]
-IsAuthentic = Annotated[bool, Field(description="False: not written by this installation, so it has no effect.")]
+IsAuthentic = Annotated[
+    bool, Field(description="False if it was not written by this installation, so that it has no effect.")
+]
 AgentName = Annotated[str, Field(description="Name of the agent.")]
 AgentVersion = Annotated[str, Field(description="Version of the agent.")]
 ToolName = Annotated[str, Field(description="Name of the tool.")]

@@ -41,7 +41,7 @@ _PLAIN = {
     "less_than_equal": ("is more than {le}", "at most {le}"),
     "string_too_long": ("is longer than {max_length} characters", "at most {max_length} characters"),
 }
-# An empty form field arrives as text, and Pydantic reports the type it should have.
+# An empty form field arrives as text, and Pydantic reports the expected type.
 _NUMBERS = ("int_parsing", "float_parsing", "decimal_parsing")
 
 
@@ -68,7 +68,7 @@ def problem(error: Mapping[str, Any]) -> str:
 
 
 def fix(error: Mapping[str, Any]) -> str:
-    """Return how to fix it; empty if the problem already says everything."""
+    """Return how to fix the problem; empty if its text already says that."""
     context = error.get("ctx") or {}
     if context.get("fix") is not None:
         return str(context["fix"])

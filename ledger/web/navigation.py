@@ -1,6 +1,6 @@
 """The frame of every page: sections with their counts, notices, and accounts to switch to.
 
-`durableagents/navigation.py`, which wires the apps together, declares them.
+They are declared in `durableagents/navigation.py`, which wires the apps together.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Section:
     """A section of the navigation.
 
     `name` is the section's name in its pages, `view` the URL's name. It is shown to holders of one of `roles`, and of
-    `permission`: administrators need no role. Sections with `is_rare` move to "More" if there are many entries.
+    `permission`: so that administrators need no role. Sections with `is_rare` move to "More" if there are many entries.
     """
 
     name: str
@@ -41,9 +41,9 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class SectionPage:
-    """A page that an app adds, linked from the page `on`, or from the menu of the reader's account (`account`).
+    """A page that an app adds, with a link on the page `on` or in the menu of the reader's account (`account`).
 
-    The link is shown to holders of one of `roles`, to everybody if there are none, or only to administrators.
+    The link is shown to holders of one of `roles`, to everybody if there are none, or to administrators only.
     """
 
     on: str
@@ -59,7 +59,7 @@ class Entry:
 
     section: Section
     count: str = ""
-    is_more: bool = False  # under "More" in a wide window
+    is_more: bool = False  # shown under "More" in a wide window
 
 
 MAX_IN_A_ROW = 6
@@ -84,7 +84,7 @@ _pages: dict[tuple[str, str], SectionPage] = {}
 def declare(
     sections: Iterable[Section], accounts: Callable[[], list[Any]], notices: Iterable[Callable[[], list[Notice]]]
 ) -> None:
-    """Set what every page shows around its content, replacing earlier declarations."""
+    """Set the frame that every page shows around its content, replacing earlier declarations."""
     _sections[:] = sections
     _accounts[:] = [accounts]
     _notices[:] = notices
@@ -93,7 +93,7 @@ def declare(
 def entries(held: frozenset[str], tally: Tally, may: Callable[[str], bool]) -> list[Entry]:
     """Return the sections for a reader with these roles; `may` tells whether they have a permission.
 
-    Readers without a role see no counts, because counts are by role.
+    Readers without a role see no counts, because counts depend on roles.
     """
     known = [(one, role_in(one.roles, held) is not None) for one in _sections]
     visible = [(one, by_role) for one, by_role in known if by_role or (one.permission and may(one.permission))]

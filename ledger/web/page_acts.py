@@ -22,7 +22,7 @@ class FormPage(Page):
     """A page with forms. `tell(request, refused=None, **address)` shows it, with the refused form if there is one."""
 
     tell: Callable[..., HttpResponse]
-    # The roles that a 403 names; if empty, those of `allowed`.
+    # The roles that a 403 page names; if empty, those of `allowed`.
     needed: ClassVar[tuple[str, ...]] = ()
 
     def get(self, request: HttpRequest, **address: Any) -> HttpResponse:
@@ -43,7 +43,7 @@ class FormPage(Page):
 class Act(FormPage):
     """Handles one form of another page; put it before that page's class among the bases.
 
-    Addresses set the attributes: `service` is called with the values of the address, and with `body` or its fields.
+    Addresses set the attributes: `service` is called with the values from the URL, and with `body` or its fields.
     """
 
     http_method_names = ["post"]
@@ -92,7 +92,8 @@ class Act(FormPage):
         return redirect(self.page, **(address if self.has_own_page else {}))
 
 
-# --- texts of fields; invalid values are left for the body's rules to refuse ------------------------------------------
+# --- texts of fields; invalid values are left to the body's validation to refuse
+# ------------------------------------------
 
 
 def whole(text: str) -> Any:

@@ -1,6 +1,6 @@
 """Base of the console's pages: access, the acting role, and full or partial rendering.
 
-It is in the lowest app, because imports go one way and all three apps have pages.
+It is in the lowest app, because imports go only one way and all three apps have pages.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ def may_open(name: str, args: Iterable[Any], held: frozenset[str], request: Http
 
 
 class OnlySent(DurableAgentsError):
-    """The address does not support this method."""
+    """The URL does not support this method."""
 
     status, code, title = 405, "method-not-allowed", "Page not found"
 
     def __init__(self) -> None:
-        super().__init__("This address only accepts forms. Go back to the form's page. Nothing was changed.")
+        super().__init__("This URL only accepts forms. Go back to the page with the form. Nothing was changed.")
 
 
 class Page(View):
-    """One page or act. `allowed` are the roles that may use it; anonymous users are sent to sign in."""
+    """One page or act. `allowed` are the roles that may use the page; anonymous users are sent to sign in."""
 
     allowed: ClassVar[frozenset[str]] = EVERYONE
     template: ClassVar[str] = ""
@@ -70,13 +70,13 @@ class Page(View):
         if not self.may_open(roles(request.user)):
             return self.refuse(request)
         if any(isinstance(given, str) and "\x00" in given for given in kwargs.values()):
-            raise Http404  # no name contains NUL: the database can't store it
+            raise Http404  # no name contains NUL, because the database can't store it
         try:
             if "run_id" in kwargs:
                 must_see(kwargs["run_id"])
             return super().dispatch(request, *args, **kwargs)
         except Proposed as waits:
-            messages.success(request, "Nothing has changed yet. A second person has to approve it.", extra_tags="ok")
+            messages.success(request, "Nothing has changed yet. A second person must approve it.", extra_tags="ok")
             return redirect("rule_change", change_id=waits.change)
         except DurableAgentsError as error:
             explanation = explained(error, kwargs.get("run_id"))
@@ -95,7 +95,7 @@ class Page(View):
         return self.show(request, {"error": error}, template="errors/problem.html", status=error.status)
 
     def http_method_not_allowed(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Redirect a reader who opens a form's address to the form's page; refuse other methods."""
+        """Redirect a reader who opens a form's URL to the page with the form; refuse other methods."""
         if request.method == "GET" and (page := self.form_page(request.path, **kwargs)):
             return redirect(page)
         response = self.trouble(request, OnlySent())
@@ -103,7 +103,7 @@ class Page(View):
         return response
 
     def form_page(self, path: str, **kwargs: Any) -> str:
-        """Return the page with the form for this address: the nearest one above it; empty if none."""
+        """Return the page with the form for this URL: the nearest page above it; empty if there is none."""
         while path := path.rpartition("/")[0]:
             if _is_page(path):
                 return path
@@ -112,7 +112,7 @@ class Page(View):
     def acting(self, request: HttpRequest, prefer: Iterable[str] = ()) -> Actor:
         """Return the user as actor in a role that allows this.
 
-        It is the first of the preferred roles that they hold, else any allowed one.
+        The role is the first of the preferred roles that they hold, else any allowed one.
         """
         held = roles(request.user)
         order = [*prefer, *(role for role in EVERY if role in self.allowed)]
@@ -139,7 +139,7 @@ class Page(View):
         }
 
     def private(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
-        # These are private views of changing records: neither caches nor the back button may show an old one.
+        # Pages are private views of changing records: neither caches nor the back button may show an old one.
         response["Cache-Control"] = "no-store"
         if is_fragment(request) and response.status_code == 200:
             response["X-Live"] = "1"
@@ -147,7 +147,7 @@ class Page(View):
 
 
 def _came_from(request: HttpRequest) -> str:
-    """Return the page to continue with after signing in: the requested one, or the form's."""
+    """Return the page to continue with after signing in: the requested one, or the page with the form."""
     if request.method == "GET":
         return request.get_full_path()
     sent_from = request.headers.get("Referer", "")
@@ -159,7 +159,7 @@ def _came_from(request: HttpRequest) -> str:
 
 
 def _form_page_of(path: str) -> str:
-    """Return the page with the form for an address that only accepts forms; the overview if unknown."""
+    """Return the page with the form for a URL that only accepts forms; the overview if unknown."""
     try:
         found = resolve(path)
     except Resolver404:
@@ -171,7 +171,7 @@ def _form_page_of(path: str) -> str:
 
 
 def _is_page(path: str) -> bool:
-    """Return whether the address is a page. Refused forms are shown at addresses that only accept forms."""
+    """Return whether the URL is that of a page. Refused forms are shown at URLs that only accept forms."""
     try:
         view = getattr(resolve(path).func, "view_class", None)
     except Resolver404:
@@ -214,7 +214,7 @@ class SharedPage(Page):
 
 
 def read_at(request: HttpRequest) -> int:
-    """Return the time before which every commit is visible to this request, by the database's clock; 0 if unknown."""
+    """Return the time before which every commit is visible to this request, on the database's clock; 0 if unknown."""
     return int(getattr(request.session, "read_at", 0))
 
 
@@ -224,7 +224,7 @@ def is_fragment(request: HttpRequest) -> bool:
 
 
 class OwnPage(Page):
-    """A page about the reader's own account, for every signed-in user, with or without a role."""
+    """A page about the reader's own account, for every signed-in user, even without a role."""
 
     section = "account"
 

@@ -1,4 +1,4 @@
-"""Console forms: validated by the same shape as the API's body, and kept verbatim if refused."""
+"""Console forms, validated with the same model as the API's body, and kept verbatim if refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STRAY_SHOWN = 20
 
 
 class Sent:
-    """A submitted form. `texts` are the fields by name, with the line ends as typed."""
+    """A submitted form. `texts` are the fields by name, with the line breaks as typed."""
 
     def __init__(self, request: HttpRequest) -> None:
         self._lists = {name: [*map(str, given)] for name, given in request.POST.lists() if name != _OURS}
@@ -31,7 +31,7 @@ class Sent:
 
     @property
     def kept(self) -> dict[str, str]:
-        """Return the texts to show again; NUL, which no page can hold, becomes the replacement character."""
+        """Return the texts to show again; NUL, which no page can contain, becomes the replacement character."""
         typed = {name: given[-1].replace("\r\n", "\n") for name, given in self._lists.items() if given}
         if "justification" in typed:
             typed["justification"] = typed["justification"].strip()
@@ -43,7 +43,10 @@ class Sent:
         return self.texts.get(name)
 
     def check(self, known: Iterable[str]) -> None:
-        """Refuse oversized forms and unknown or repeated fields, which would be lost. Raises TooLarge, InvalidInput."""
+        """Refuse oversized forms, and unknown or repeated fields, which would be ignored.
+
+        Raises TooLarge, InvalidInput.
+        """
         sizes = {name: sum(len(text.encode("utf-8", "replace")) for text in all_) for name, all_ in self._lists.items()}
         if sum(sizes.values()) > strict_json.MAX_BYTES:
             largest = max(sizes, key=lambda name: sizes[name])
@@ -80,8 +83,8 @@ class Sent:
 def told_of(seen: Mapping[str, tuple[str, str]]) -> Iterator[None]:
     """Map errors of the body to visible form fields.
 
-    Raises InvalidInput. `seen` maps the beginning of a body path to the form's field, and to the part of it that the
-    path means.
+    Raises InvalidInput. `seen` maps the beginning of a body path to the form's field, and to the part of that field
+    that the path refers to.
     """
     try:
         yield
@@ -112,7 +115,7 @@ def refuse_stray(names: Iterable[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """An act that was refused: the reason, and the person's input, so that nothing is lost."""
+    """A refused act: the reason, and the person's input, so that nothing is lost."""
 
     act: str
     error: DurableAgentsError

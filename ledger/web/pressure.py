@@ -1,4 +1,4 @@
-"""Tell a busy database, an unavailable one and a read-only one apart: each needs a different response."""
+"""Distinguish a busy, an unavailable and a read-only database, which need different responses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _reason(error: BaseException) -> BaseException:
 
 
 def is_outage(error: BaseException | None) -> bool:
-    """Return whether the database did not answer, or refused for a transient reason."""
+    """Return whether the database did not answer, or refused a statement for a transient reason."""
     return error is not None and (isinstance(error, _AWAY) or isinstance(_reason(error), _PASSING))
 
 
@@ -63,12 +63,13 @@ def optionally(write: Callable[[], T]) -> T | None:
 def renew_connections() -> None:
     """Close this thread's connection and the pool's idle ones.
 
-    After a failover, a kept connection may lead to the now read-only server; a new one leads to the primary.
+    After a failover, an open connection may still lead to the old server, now read-only; a new one leads to the
+    primary.
     """
     if connection.in_atomic_block:
         return
     if connection.connection is not None:
-        connection.connection.close()  # the pool doesn't keep a closed one
+        connection.connection.close()  # the pool discards a closed connection
     connection.close()
     pool = getattr(connection, "pool", None)
     if pool is not None:
@@ -76,7 +77,10 @@ def renew_connections() -> None:
 
 
 class _Failures:
-    """The time of the pool's last connection failure. The pool only counts failures, so the last count is kept here."""
+    """The time of the pool's last connection failure.
+
+    The pool only counts failures, so the last known count is stored here.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -97,7 +101,7 @@ class _Failures:
 
 
 class Notice:
-    """Logs one line per burst of refusals, because a line for each would add to the load."""
+    """Logs one line per burst of refusals, because a line for each refusal would add to the load."""
 
     def __init__(self, what: str) -> None:
         self._what = what

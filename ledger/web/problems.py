@@ -1,6 +1,6 @@
 """Every error of the API as a problem document (RFC 9457).
 
-`type` is a stable URN, `title` its name, `detail` describes this occurrence; domain errors add their own members.
+`type` is a stable URN, `title` its name, and `detail` describes this occurrence; domain errors add their own members.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def identified(problem: dict[str, Any]) -> dict[str, Any]:
 
 
 def waiting(error: Proposed) -> tuple[dict[str, str], dict[str, str]]:
-    """Return body and headers of the 202 for an act that waits for a second person."""
+    """Return the body and the headers of the 202 response to an act that waits for a second person."""
     fields = {"change": str(error.change), "state": "open", "detail": "A second person must approve this change."}
     return fields, {"Location": reverse("api-change", args=[error.change])}
 
@@ -95,7 +95,7 @@ _STANDARD = {"type", "title", "status", "detail", "code", "request_id"}
 
 
 def exception_handler(error: Exception, context: dict[str, Any]) -> Response | None:
-    """DRF's exception hook. Unknown errors are bugs: Django logs them and `handler500` answers."""
+    """DRF's exception hook. Unknown errors are bugs: Django logs other errors, and `handler500` answers them."""
     if isinstance(error, Proposed):
         problem, headers = waiting(error)
         return Response(problem, status=202, headers=headers)
@@ -105,7 +105,7 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response | N
     body, headers = known
     set_rollback()
     answer = Response(body, status=body["status"], headers=headers, content_type=CONTENT_TYPE)
-    # Logged above in one line; otherwise Django would log one error per request of an outage.
+    # This was already logged in one line above; Django would log one error per request during an outage.
     answer._has_been_logged = body["status"] == 503  # type: ignore[attr-defined]
     return answer
 
@@ -143,7 +143,7 @@ def _has_status(error: DurableAgentsError) -> bool:
 def unreadable(error: Exception) -> dict[str, Any]:
     """Return the document for an unreadable request.
 
-    Only a BadRequest's message is shown to the sender: others name settings or repeat the input.
+    Only a BadRequest's message is shown to the sender: other messages name settings or repeat the input.
     """
     match error:
         case RequestDataTooBig():
@@ -152,7 +152,7 @@ def unreadable(error: Exception) -> dict[str, Any]:
             most = settings.DATA_UPLOAD_MAX_NUMBER_FIELDS
             what = f"The form or query string has too many fields: at most {most} are accepted."
         case TooManyFilesSent():
-            what = "The form contains files, which no form here accepts."
+            what = "The form contains files, which are not accepted."
         case MultiPartParserError():
             what = "The form is malformed and could not be decoded."
         case BadRequest():
@@ -169,7 +169,7 @@ def busy() -> dict[str, Any]:
 
 
 def _outage(error: BaseException) -> dict[str, Any]:
-    """Return the document for an unanswered or refused write, and reconnect if the server is read-only."""
+    """Return the document for a write that was refused or got no answer, and reconnect if the server is read-only."""
     if pressure.is_busy(error):
         pressure.busy_notice.note()
         return busy()
@@ -199,7 +199,7 @@ def _key_missing() -> dict[str, Any]:
         503,
         "key-unavailable",
         "An encryption key is missing",
-        "This server has no access to an encryption key that this needs. Nothing was changed. Ask an administrator: "
+        "This server has no access to a required encryption key. Nothing was changed. Ask an administrator: "
         "the server's log names the key.",
     )
 
@@ -219,7 +219,7 @@ def _unavailable() -> dict[str, Any]:
         503,
         "database-unavailable",
         "The database does not answer",
-        "The database does not answer. Acknowledged data is safe, and runs continue when it is back. "
+        "The database does not answer. Acknowledged data is safe, and runs continue when the database is back. "
         "Try again in a moment.",
     )
 
@@ -244,12 +244,12 @@ def _from_framework(error: exceptions.APIException) -> tuple[dict[str, Any], dic
     return document(status, code, title, str(detail)), headers
 
 
-# --- outside DRF: addresses that lead nowhere, and what nobody caught ---------------------------
+# --- outside DRF: unknown URLs, and uncaught exceptions ---------------------------
 
 
 @csrf_exempt
 def unknown_address(request: HttpRequest) -> HttpResponse:
-    """Answer an unknown API address. An id that is not a UUID is answered like a missing id."""
+    """Answer a request to an unknown API URL. An id that is not a UUID is answered like the id of a missing object."""
     parts = request.path.removeprefix("/api/v1/").split("/")
     for name, given in zip(parts[::2], parts[1::2], strict=False):
         if name in _WITH_IDS and given and not _is_uuid(given):
@@ -259,13 +259,11 @@ def unknown_address(request: HttpRequest) -> HttpResponse:
 
 
 def _no_such_address() -> dict[str, Any]:
-    detail = (
-        "This address does not exist. docs/reference/http-api.md lists those that do, and GET /api/schema lists them."
-    )
+    detail = "This URL does not exist. See docs/reference/http-api.md or GET /api/schema for those that do."
     return document(404, "not-found", "Not found", detail)
 
 
-# Lists whose entries have UUIDs, with the entries' name.
+# Lists whose entries have UUIDs, with the name of an entry.
 _WITH_IDS = {
     "answers": "question",
     "approvals": "approval",
@@ -303,7 +301,10 @@ def handler404(request: HttpRequest, exception: Exception) -> HttpResponseBase:
 
 
 def handler500(request: HttpRequest) -> HttpResponseBase:
-    """Answer an uncaught exception. While it is being handled, a lost database is distinguished from a bug."""
+    """Answer an uncaught exception.
+
+    While an exception is being handled, a lost database is distinguished from a bug.
+    """
     error = sys.exc_info()[1]
     if error is not None and pressure.is_outage(error):
         problem = _outage(error)
@@ -320,7 +321,7 @@ def handler500(request: HttpRequest) -> HttpResponseBase:
 
 
 def _page_to_send_again(request: HttpRequest, problem: dict[str, Any]) -> HttpResponse:
-    """Return a page with a link to the requested address, or with a form that holds the input."""
+    """Return a page with a link to the requested URL, or with a form that holds the input."""
     again = request.get_full_path() if request.method in ("GET", "HEAD") else ""
     content = page("503.html", problem, again, to=request.get_full_path(), fields=_fields_sent(request))
     answer = HttpResponse(content, status=503)
@@ -331,7 +332,7 @@ def _page_to_send_again(request: HttpRequest, problem: dict[str, Any]) -> HttpRe
 def _fields_sent(request: HttpRequest) -> list[tuple[str, str]]:
     """Return the submitted fields for a retry form; none if unreadable or if a field is secret.
 
-    Django's token is the submitted one, so another site's form is refused again.
+    The CSRF token is the submitted one, so another site's form is refused again.
     """
     try:
         fields = [(name, str(value)) for name, values in request.POST.lists() for value in values]
@@ -348,8 +349,8 @@ def page(
 ) -> str:
     """Render a problem for people, even without templates.
 
-    `again` is the address to retry. A submitted form has `fields` and its address `to`; without fields, only the
-    previous page still has the input.
+    `again` is the URL to retry. A submitted form has `fields` and the URL `to`; without fields, only the previous page
+    still has the input.
     """
     try:
         context = {"problem": problem, "again": again, "to": to, "fields": fields}
@@ -369,5 +370,5 @@ def _is_api(request: HttpRequest) -> bool:
 
 
 def is_for_programs(path: str) -> bool:
-    """Return whether programs use this address. Programs get a problem document, people a page."""
+    """Return whether this URL is for programs. Programs get a problem document, people get a page."""
     return f"{path}/".startswith("/api/") or path in ("/healthz", "/readyz", "/metrics")

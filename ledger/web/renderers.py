@@ -10,7 +10,7 @@ from rest_framework.utils.encoders import JSONEncoder
 
 from ledger.web.shapes import Shape
 
-# Makes the browser save the file, and neither run, render nor cache it.
+# Headers that make the browser save the file instead of running, rendering or caching it.
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
@@ -35,7 +35,7 @@ class EscapingRenderer(ShapeRenderer):
 class AnyTextRenderer(ShapeRenderer):
     """Escapes lone surrogates, which UTF-8 can't encode.
 
-    Only damaged rows hold them, and the rest of the answer is sound.
+    Only damaged rows contain them, and the rest of the response is still correct.
     """
 
     def render(

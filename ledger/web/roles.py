@@ -1,7 +1,7 @@
-"""Roles: Django groups with the names defined here.
+"""Roles: Roles are Django groups with the names defined here.
 
-They are the product's own three, and those that decide queues (`approver_…` and others that a queue names). Superusers
-have no role implicitly, because acts need a role on record.
+They are the product's own three, and those that decide in queues (`approver_…` and others that a queue names).
+Superusers have no role implicitly, because the record of an act names a role.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ INTEGRATOR = "integrator"
 OPERATOR = "operator"
 AUDITOR = "auditor"
 FIXED = frozenset({INTEGRATOR, OPERATOR, AUDITOR})
-# In a view's declaration, stands for every role that decides queues: they are data, so no view can list them.
+# In a view's declaration, this stands for all roles that decide in queues: they are data, so no view can list them.
 APPROVER = "approver_*"
 EVERY = (INTEGRATOR, OPERATOR, APPROVER, AUDITOR)
 # Roles that may read who did what; programs that start runs don't need it.
 READS_AUDIT = (OPERATOR, APPROVER, AUDITOR)
-# The roles that `migrate` creates: the product's own, and those that the settings name for the first queues.
+# The roles that `migrate` creates: the product's own, and those that the settings name for the initial queues.
 ROLES = (INTEGRATOR, OPERATOR, *dict.fromkeys(settings.DURABLEAGENTS_QUEUES.values()), AUDITOR)
 
 _CACHE = "_durableagents_roles"
-# Session keys: how its person signed in (`session`, with `+sso` and `+totp`, `+recovery_code` or `+passkey`), and
+# Keys in a session: how its user signed in (`session`, with `+sso` and `+totp`, `+recovery_code` or `+passkey`), and
 # whether with a second factor.
 STRENGTH, HAS_FACTOR = "signed_in_with", "has_second_factor"
-# When its person last authenticated (by the database's clock), and how.
+# When the user last authenticated (on the database's clock), and how.
 PROVED, PROVED_BY = "proved_at", "proved_by"
-# A value of the second-factor setting, in addition to roles: everybody with access to the administration.
+# A possible value in the second-factor setting, in addition to roles: everybody with access to the administration.
 STAFF = "staff"
 _APPROVER = re.compile(r"approver_[a-z0-9_]+", re.ASCII)
-# Roles with other names that decide queues: those in the settings, and those of queues as last read.
+# Roles with other names that decide in queues: those in the settings, and those of queues when last read.
 _OF_SETTINGS = frozenset(ROLES) - FIXED
 _named: frozenset[str] = _OF_SETTINGS
 
@@ -56,7 +56,7 @@ def is_role(name: str) -> bool:
 
 
 def learn_roles(names: Iterable[str]) -> None:
-    """Replace the known roles that decide queues. The names come from authentic rows."""
+    """Replace the known roles that decide in queues. The names come from authentic rows."""
     global _named
     _named = _OF_SETTINGS | (frozenset(filter(None, names)) - FIXED)
 
@@ -91,7 +91,7 @@ def name_of(role: str) -> str:
 
 
 class StandsIn(NamedTuple):
-    """A deputyship: the person decides at this queue in the place of `whom`, until then."""
+    """A deputyship: the person decides at this queue on behalf of `whom`, until the given time."""
 
     queue: str
     until: datetime
@@ -99,14 +99,17 @@ class StandsIn(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """Return its entry in a person's set of roles. It is not a role, so it grants nothing by itself."""
+        """Return the deputyship's entry in a person's set of roles.
+
+        It is not a role, so it grants nothing by itself.
+        """
         return f"for:{self.queue}:{self.until.isoformat()}:{self.whom}".replace("+00:00", "Z")
 
 
 class OwnCase(NamedTuple):
-    """One case in which the person has a part regardless of their roles.
+    """One case in which the person is involved regardless of their roles.
 
-    They `decide` it in the place of `whom`, or `whom` has `asked` them about it, which they may have `answered`.
+    They `decide` it on behalf of `whom`, or `whom` has `asked` them about it, which they may have `answered`.
     """
 
     approval_id: UUID
@@ -115,7 +118,7 @@ class OwnCase(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """Return its entry in a person's set of roles."""
+        """Return the case's entry in a person's set of roles."""
         return f"case:{self.approval_id}:{self.what}:{self.whom}"
 
     @property
@@ -124,9 +127,9 @@ class OwnCase(NamedTuple):
 
 
 class OwnLimit(NamedTuple):
-    """The most that a reader may approve at a queue, by role or for another person.
+    """The highest amount that a reader may approve at a queue, by role or for another person.
 
-    With `needs_amount`, cases without an amount exceed it too.
+    With `needs_amount`, cases without an amount also exceed it.
     """
 
     queue: str
@@ -146,7 +149,7 @@ def own_limits(held: Iterable[str]) -> dict[str, OwnLimit]:
 
 
 def own_cases(held: Iterable[str]) -> list[OwnCase]:
-    """Return the cases in which the person has a part regardless of their roles."""
+    """Return the cases in which the person is involved regardless of their roles."""
     parts = (mark.split(":", 3) for mark in held if mark.startswith("case:"))
     return [OwnCase(UUID(case), what, whom) for _, case, what, whom in parts]
 
@@ -168,7 +171,7 @@ class Mark(Protocol):
 
 
 def stand_ins(held: Iterable[str]) -> list[StandsIn]:
-    """Return the person's deputyships, soonest ending first."""
+    """Return the person's deputyships, the one that ends first, first."""
     return sorted(map(_stands_in, (mark for mark in held if mark.startswith("for:"))), key=lambda one: one[1:])
 
 
@@ -210,9 +213,9 @@ def needs_factor(user: Any) -> bool:
 
 
 def is_too_weak(user: Any, session: Mapping[str, Any]) -> bool:
-    """Return whether a session lacks a required second factor; then it authenticates nobody.
+    """Return whether a session lacks a required second factor; such a session authenticates nobody.
 
-    That includes a factor required by a role given later.
+    This includes a factor required by a role that was given later.
     """
     return not session.get(HAS_FACTOR) and needs_factor(user)
 
@@ -243,8 +246,8 @@ def actor(request: HttpRequest | Request, role: str) -> Actor:
 class HasRole(BasePermission):
     """Denies by default: a view lists the allowed roles by method (`roles = {"GET": (...), …}`).
 
-    A method that the view doesn't have passes, for a 405 instead of a misleading 403. The matching role is kept as the
-    view's `acting_role`.
+    A method that the view doesn't have passes, so that the response is a 405 instead of a misleading 403. The matching
+    role is kept as the view's `acting_role`.
     """
 
     message = "None of your roles allows this."

@@ -1,4 +1,4 @@
-"""Base shapes of the API's documented answers."""
+"""Base models of the API's documented responses."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ class Shape(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    # Fields that are never stored: null when the answer is repeated for an Idempotency-Key.
+    # Fields that are never stored: null when the response is repeated for an Idempotency-Key.
     shown_once: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
     def of(cls, stored: object, **more: Any) -> Self:
-        """Build an answer from a stored object; `more` has values with another name or source.
+        """Build a response from a stored object; `more` contains values with another name or source.
 
-        Nothing is checked or converted, so a damaged row is shown as it is and hides no other. A field with a default
-        is included only if `more` names it.
+        Nothing is checked or converted, so a damaged row is shown unchanged and doesn't hide others. A field with a
+        default is included only if `more` names it.
         """
         given = {
             name: getattr(stored, name)
@@ -30,19 +30,19 @@ class Shape(BaseModel):
         return cast(Self, cls.model_construct(**given, **more))
 
     def as_kept(self) -> Self:
-        """Return the answer as it is stored to answer repeated requests."""
+        """Return the response in the form stored for repeated requests."""
         return self.model_copy(update=dict.fromkeys(self.shown_once))
 
     def shown(self) -> dict[str, Any]:
-        """Return the answer's members: all names that were set."""
+        """Return the response's members: all names that were set."""
         return {name: value for name, value in self.__dict__.items() if name in self.model_fields_set}
 
 
 class Page(Shape):
-    """One page of a list. `next` is the address of the following page."""
+    """One page of a list. `next` is the URL of the next page."""
 
     results: list[Any]
-    next: str | None = Field(description="Address of the following page; null: this is the last.")
+    next: str | None = Field(description="URL of the next page; null on the last page.")
 
 
 class TestRequested(Shape):
@@ -52,10 +52,10 @@ class TestRequested(Shape):
 
 
 class FieldError(Shape):
-    """A wrong field, what is wrong with it, and how to fix it."""
+    """An invalid field: its path, the problem, and how to fix it."""
 
-    field: str = Field(description="Path of the field, such as `tags.0`; empty: the whole body.")
-    problem: str = Field(description="What is wrong with it.")
+    field: str = Field(description="Path of the field, such as `tags.0`; empty for the whole body.")
+    problem: str = Field(description="Problem with the field.")
     fix: str = Field(description="How to correct it.")
 
 

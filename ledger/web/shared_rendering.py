@@ -1,7 +1,7 @@
 """Shared renderings of live list parts, kept for half a second.
 
-A page gets only renderings at least as new as its own records (`since`, by the database's clock), whichever web process
-answers.
+A page only gets renderings that are at least as new as its own records (`since`, on the database's clock), whichever
+web process answers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from django.db import connection
 
 SECONDS = 0.5
 MAX_RENDERED = 200
-# A request waits at most this long for another's rendering, then makes its own.
+# A request waits at most this long for the rendering of another request, then makes its own.
 PATIENCE_SECONDS = 3.0
 
 
@@ -34,7 +34,7 @@ class Rendering:
 
 
 class Renderings:
-    """The newest rendering per key. Of concurrent requests, the first one makes it."""
+    """The newest rendering for each key. If requests are concurrent, the first one makes it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -43,7 +43,7 @@ class Renderings:
     def get(self, key: Hashable, *, since: int, began: int, make: Callable[[], str]) -> Rendering:
         """Return a rendering of everything committed before `since`, or make one.
 
-        `began` is a time before `make` reads.
+        `began` is a time before `make` reads anything.
         """
         with self._lock:
             known = self._newest.get(key)
@@ -56,7 +56,7 @@ class Renderings:
         assert known is not None
         if not known.done.is_set():
             if not connection.in_atomic_block:
-                connection.close()  # the thread that renders may need the pool's last connection
+                connection.close()  # so that the rendering thread can get the pool's last connection
             known.done.wait(PATIENCE_SECONDS)
         return known if known.made_at is not None else Rendering(began, make())
 

@@ -1,7 +1,7 @@
 """Strict JSON for input: I-JSON (RFC 7493).
 
-Python's reader also accepts NaN, 1e999, repeated names, lone surrogates and any depth, which other readers of the same
-bytes interpret differently.
+Python's parser also accepts NaN, 1e999, repeated names, lone surrogates and any depth, which other parsers interpret
+differently.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 64
-# Limit for array items and object members together. Parsing a container costs a hundred times its bytes, so a limit on
+# Limit for array items and object members together. A parsed container takes a hundred times its bytes, so a limit on
 # bytes is not enough.
 MAX_VALUES = 50_000
 MAX_EXACT_INTEGER = 2**53 - 1
@@ -61,7 +61,7 @@ def is_doubtful(body: bytes) -> bool:
 def walk(value: Any) -> Iterator[tuple[tuple[str | int, ...], Any]]:
     """Yield every name and leaf with its path, without recursion.
 
-    Building paths is slow: call it only for doubtful values.
+    Building paths is slow: call this only for values that may be invalid.
     """
     stack: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
     while stack:
@@ -94,8 +94,8 @@ def _is_shallow(value: Any) -> bool:
 def _values(text: str) -> int:
     """Return an upper bound for the number of values in a JSON text before parsing.
 
-    Each value has a comma or an opening bracket. Strings are removed only if the first count is too high. Every step
-    takes linear time; a pattern that matches strings would not on a text with an unclosed one.
+    Each value comes with a comma or an opening bracket. Strings are removed only if the first count is too high. Every
+    step takes linear time; a regular expression for strings would not on a text with an unclosed string.
     """
     count = _structure(text)
     if count > MAX_VALUES:

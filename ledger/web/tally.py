@@ -16,7 +16,7 @@ BADGE_TO = 99  # a page shows at most "99+", so counting reads at most a hundred
 class Counted:
     """Rows to count, up to one more than `to`.
 
-    Each of `arms` is a query, limited to that number, with its parameters.
+    Each of `arms` is a query, limited to that number, and its parameters.
     """
 
     to: int

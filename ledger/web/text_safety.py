@@ -1,8 +1,8 @@
 """Show untrusted text so that nothing in it can hide or pose as something else. Pure: no Django, no I/O."""
 
 # Invisible characters become marks that name the code point; letters that look Latin inside a Latin word are marked;
-# long runs of blanks are counted, so that they can't push content off the screen. Single-line values are cut, and the
-# cut is named. Path names that aren't plain words are quoted, so that no two paths look alike.
+# long runs of spaces are counted, so that they can't push content off the screen. Single-line values are truncated,
+# with a note about the rest. Path names that aren't plain words are quoted, so that no two paths look alike.
 #
 # Sources: Unicode general categories (UAX #44), default-ignorable code points (UAX #44 §5.3), mixed-script detection
 # (UTS #39 §5).
@@ -27,20 +27,20 @@ MAX_LINE = 80
 MAX_PATH = 160
 
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
-# Invisible, although their category is letter, mark or symbol.
+# Characters that are invisible although their category is letter, mark or symbol.
 _BLANK_LETTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
-# Scripts with letters that pass for Latin ones; UTS #39 calls a word mixing them with Latin suspicious.
+# Scripts with letters that pass for Latin ones; UTS #39 calls words that mix them with Latin suspicious.
 _LOOK_ALIKE = ("CYRILLIC", "GREEK", "COPTIC", "ARMENIAN", "CHEROKEE", "LISU", "FULLWIDTH", "MATHEMATICAL", "DESERET")
 _RUNS = re.compile(rf"\n{{{MAX_NEWLINES + 1},}}| {{{MAX_BLANKS + 1},}}|\w+")
 
-# Nearly all text: printable ASCII without long runs of blanks or line breaks needs no marks.
+# Nearly all text is printable ASCII without long runs of spaces or line breaks, and needs no marks.
 _HARMLESS = re.compile(r"[ -~\n]*")
 _LONG_BLANKS, _LONG_BREAKS = " " * (MAX_BLANKS + 1), "\n" * (MAX_NEWLINES + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Text to draw as it is, or a mark (`is_mark`) for something invisible; `title` explains a mark."""
+    """Text to draw unchanged, or a mark (`is_mark`) for something invisible; `title` explains a mark."""
 
     text: str
     is_mark: bool = False
@@ -48,7 +48,7 @@ class Piece:
 
 
 def pieces(text: str, *, is_code: bool = False) -> list[Piece]:
-    """Split text into drawable pieces and marks. In code, indentation is drawn, not counted."""
+    """Split text into drawable pieces and marks. In code, indentation is drawn instead of counted."""
     if is_harmless(text):
         return [Piece(text)] if text else []
     found: list[Piece] = []
@@ -67,15 +67,15 @@ def pieces(text: str, *, is_code: bool = False) -> list[Piece]:
 
 
 def is_harmless(text: str) -> bool:
-    """Return whether the text can be drawn as it is."""
+    """Return whether the text can be drawn unchanged."""
     return _HARMLESS.fullmatch(text) is not None and _LONG_BLANKS not in text and _LONG_BREAKS not in text
 
 
 def line_pieces(text: str, most: int = MAX_LINE) -> list[Piece]:
-    """Return text as one line of at most `most` characters, with a mark for a cut."""
+    """Return text as one line of at most `most` characters, with a mark where it was truncated."""
     found: list[Piece] = []
     for part, broken in zip(text[:most].split("\n"), [False, *[True] * text[:most].count("\n")], strict=True):
-        found += [Piece("line break", True, "A line break, which is not drawn here")] if broken else []
+        found += [Piece("line break", True, "A line break, not shown here")] if broken else []
         found += pieces(part) if part else []
     rest = len(text) - most
     return (
@@ -139,11 +139,11 @@ def _word(word: str) -> Iterator[Piece]:
 
 def _mark(character: str) -> Piece:
     name = unicodedata.name(character, "a character without a name")
-    return Piece(f"U+{ord(character):04X}", True, f"Can't be seen when drawn: {name.lower()}")
+    return Piece(f"U+{ord(character):04X}", True, f"Invisible character: {name.lower()}")
 
 
 def is_hidden(character: str) -> bool:
-    """Return whether the character draws nothing, or changes how its neighbours are drawn."""
+    """Return whether the character is invisible, or changes how its neighbours are drawn."""
     if character in "\n ":
         return False
     if character in _BLANK_LETTERS or unicodedata.category(character) in _HIDDEN_CATEGORIES:
@@ -174,7 +174,10 @@ class Leaf:
 
 
 def leaves(value: Any, path: str = "") -> list[Leaf]:
-    """Return every leaf of a JSON value in order, with empty containers. Iterative: senders choose the depth."""
+    """Return every leaf of a JSON value in order, including empty containers.
+
+    This is iterative, because senders choose the depth.
+    """
     return list(each_leaf(value, path))
 
 
@@ -207,7 +210,7 @@ def _leaf(path: str, item: Any) -> Leaf:
     if isinstance(item, bool):
         return Leaf(path, "true" if item else "false", "boolean")
     if isinstance(item, float) and _EXACT <= abs(item) < _MAX_WRITTEN_OUT:
-        # The number is written as RFC 8785 writes it in hashed content.
+        # The number is written as in hashed content (RFC 8785).
         return Leaf(path, f"{Decimal(repr(item)).normalize():f}", "number")
     if isinstance(item, (int, float)):
         return Leaf(path, str(item), "number")

@@ -37,7 +37,7 @@ class RunBudget(ApiView):
 
 
 class RunModels(ApiView):
-    """Models that a run uses: those it had when it first used them, or those set since."""
+    """Models that a run uses: those at its first use, or those set since."""
 
     roles: ClassVar[Mapping[str, Sequence[str]]] = {**READ, "POST": (OPERATOR,)}
 
@@ -60,7 +60,7 @@ class RunModels(ApiView):
 
 
 class Prices(ApiView):
-    """Current prices of model tokens. The whole list fits one page unless you set a limit."""
+    """Current prices of model tokens. The whole list is on one page unless you set a limit."""
 
     roles = READ
 

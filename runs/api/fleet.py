@@ -21,11 +21,11 @@ class DeadRow(Shape):
     """A host that was declared dead."""
 
     host: str = Field(description="Name of the host.")
-    processes: int = Field(description="Number of its processes that this declaration recorded as ended.")
+    processes: int = Field(description="Number of processes that this declaration recorded as ended.")
 
 
 class Dead(ApiView):
-    """Declare that nothing runs on a host any more. Its runs continue on other hosts."""
+    """Declare that nothing runs on a host any more. The host's runs continue on other hosts."""
 
     roles = {"POST": (OPERATOR,)}
 

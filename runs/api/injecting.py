@@ -1,4 +1,4 @@
-"""API to preview a patch or message for a run. It is sent with the resume or retry."""
+"""API to preview a patch or a message for a run. The patch or message itself is sent with a resume or retry."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ class ChangeRow(Shape):
 
 
 class SeenRow(Shape):
-    """The state of the run that was read. Send it with the patch or message."""
+    """The run's state that the caller has read. Send this with the patch or message."""
 
     seq: int = Field(description="Number of the last journal event.")
     head: str = Field(description="Hash of that event.")
 
 
 class ContextRow(Shape):
-    """The place where a run would accept a patch or message."""
+    """The point at which a patch or message would be applied to a run."""
 
     seen: SeenRow = Field(description="State of the run on which this is based.")
     node: str = Field(description="Node that receives it.")
     visit: str = Field(description="Generation and number of the node's visit.")
     place: int = Field(
-        description="Call in the node's own sequence after which it is applied; 0: before the first call; -1: "
+        description="Number of the node's call after which it is applied; 0: before the first call; -1: "
         "when the node is entered."
     )
     open: list[str] = Field(description="Calls without an outcome; they keep their original arguments.")
-    state: dict[str, Any] = Field(description="State of the node at that place.")
-    after: dict[str, Any] | None = Field(description="State after the patch; null: no patch was sent.")
+    state: dict[str, Any] = Field(description="State of the node at that point.")
+    after: dict[str, Any] | None = Field(description="State after the patch; null if no patch was sent.")
     changes: list[ChangeRow] = Field(description="Values that the patch changes.")
     hears: bool = Field(description="Whether the agent uses models, which receive a message.")
 

@@ -20,9 +20,9 @@ from runs.services import lifecycle
 
 class SaidNow(Shape):
     slot: str = Field(description="Step of the model request.")
-    text: str = Field(description="Text so far; of a long text only the end.")
+    text: str = Field(description="Text so far; for a long text, only the end.")
     characters: int = Field(description="Length of the whole text so far.")
-    at: datetime = Field(description="Time of the last piece of text.")
+    at: datetime = Field(description="Time of the latest piece of text.")
 
 
 class SaidNowPage(Shape):
@@ -30,8 +30,10 @@ class SaidNowPage(Shape):
 
 
 class Live(ApiView):
-    """Text so far of each model request in progress; none of it is recorded. A request to this address turns the output
-    on for 30 seconds, starting with the next model request."""
+    """Text so far of each model request in progress; none of it is recorded.
+
+    A request to this URL turns the output on for 30 seconds, starting with the next model request.
+    """
 
     roles = READ
 

@@ -23,7 +23,7 @@ from runs.services.messages.sending import MessageDetail, told_of
 
 
 class OneMessage(ApiView):
-    """A message with its result, addressed by its number. Can wait for the answer."""
+    """A message with its result, by the message's number. The request can wait for the answer."""
 
     roles = {**READ, "POST": (INTEGRATOR, OPERATOR)}
 
@@ -44,7 +44,7 @@ class OneMessage(ApiView):
         headers=("Idempotency-Key",),
     )
     def post(self, request: Request, run_id: UUID, name: str) -> Response:
-        """Send a message, addressed by its name. Can wait for the answer."""
+        """Send a message of the given name. The request can wait for the answer."""
         seconds = _seconds(request)
         key = idempotency.key_from(request.headers.get("Idempotency-Key"))
         lifecycle.find(run_id)

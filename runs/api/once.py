@@ -1,4 +1,4 @@
-"""Answers repeated requests with an `Idempotency-Key` without acting again."""
+"""Answer repeated requests with an `Idempotency-Key` without acting again."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ REPLAYED = {"Idempotent-Replayed": "true"}
 
 
 def answered_once(request: Request, body: Any, act: Callable[[], tuple[int, Any]]) -> HttpResponse:
-    """Return the answer of `act`; for a request with a key, the same bytes each time.
-    A repeated request must have the same `body`, as plain data. The answer to a change that waits for a second person
-    is stored too. Raises ParseError for an invalid key, KeyInUse, KeyReused, and what `act` raises."""
+    """Return the response of `act`; for a request with a key, the same bytes each time.
+    A repeated request must have the same `body`, as plain data. The response to a change that waits for a second person
+    is stored too. Raises ParseError for an invalid key, KeyInUse, KeyReused, and the errors of `act`."""
     key = idempotency.key_from(request.headers.get("Idempotency-Key"))
     if key is None:
         status, answer = act()
@@ -35,7 +35,7 @@ def answered_once(request: Request, body: Any, act: Callable[[], tuple[int, Any]
         is_first = True
         try:
             return act()
-        # not raised as an error, which would roll back the proposal together with this transaction
+        # not raised, because an error would roll back the proposal together with this transaction
         except Proposed as proposed:
             return _WAITS, waiting(proposed)[0]
 
@@ -45,6 +45,6 @@ def answered_once(request: Request, body: Any, act: Callable[[], tuple[int, Any]
 
 
 def _headers(text: bytes) -> dict[str, str]:
-    """Return the headers of an answer to a change that waits for a second person."""
+    """Return the headers of a response to a change that waits for a second person."""
     data = json.loads(text)
     return waiting(Proposed(UUID(data["change"])))[1] if "change" in data else {}

@@ -59,16 +59,16 @@ from runs.services.budgets.asked import budget_of, budget_wait_text
 from runs.services.lifecycle import Accepted, find
 from runs.services.settling.agreeing import Heard
 
-# Separates the position by which an operator's wait is named from the finding there, such as content that came from
-# outside at that time.
+# Separates the position, which identifies an operator's wait, from the finding there, such as content that came from
+# outside.
 _NEAR = 16
 
 
 def wait_row(wait: Wait, evidence: Any = None, unknown: Heard | None = None, *, is_read: bool = True) -> WaitRow:
     """Return the row of a wait.
-    `evidence` is the reason why it stopped for an operator (both calls, if two differ), `unknown` the state of an
-    unknown outcome, `is_read` whether payloads may be shown."""
-    # The row may contain anything, but a damaged one must not hide the list that it is in.
+    `evidence` is the reason why it stopped for an operator (both calls, if two differ), `unknown` is the state of an
+    unknown outcome, and `is_read` tells whether payloads may be shown."""
+    # The row may contain anything, but a damaged row must not hide the whole list.
     row = budget_wait_text(wait)
     detail = masked(row) | ({"found": masked(evidence)} if isinstance(evidence, dict) else {})
     if wait.kind == Wait.Kind.INPUT:
@@ -87,14 +87,14 @@ def wait_row(wait: Wait, evidence: Any = None, unknown: Heard | None = None, *, 
     )
 
 
-# Fields for which the event that ended the run is read.
+# Fields that require reading the event that ended the run.
 _OF_ENDING = frozenset({"output", "output_omitted", "error", "cancelled"})
 
 
 def run_rows(
     runs: Sequence[Run], *, most_output: float = MAX_INLINE, wanted: frozenset[str] | None = None
 ) -> list[RunRow]:
-    """Return runs with their heads, open waits, endings and the runs ahead of them in the queue, in few further
+    """Return runs with their heads, open waits, endings and the runs ahead of them in the queue, using a few further
     queries, however many runs there are. Output of more than `most_output` bytes is left out. Payloads that no `wanted`
     field shows are not read, because they may be stored elsewhere."""
     ids = [run.id for run in runs]
@@ -167,9 +167,9 @@ def run_row(
 ) -> RunRow:
     """Return the API's row of a run.
     `ending` is the payload of the event that ended it; `evidence` are the reasons for its waits for an operator;
-    `aside` is the amount reserved for calls in progress; `related` are the other runs that may be named; with `is_read`
-    its payloads may be shown; with `is_large` a list leaves out its output because of the size; `attributes` replace
-    the head's.
+    `aside` is the amount reserved for calls in progress; `related` are the other runs that may be named; `is_read`: its
+    payloads may be shown; `is_large`: a list leaves out its output because of the size; `attributes` replace those of
+    the head.
     """
     run, head, halt = facts.run, facts.head or Head.standing_in(facts.run.id), halt_of(facts.head)
     is_over, assigned, heard = run.state in ENDED, getattr(head, "assigned", None), facts.related.heard
@@ -233,7 +233,7 @@ def _cancellation_of(run: Run, ending: Any) -> Cancellation | None:
 
 
 def _related(run: Run, related: Collection[UUID]) -> dict[str, Any]:
-    """Return the fields that name other runs, as far as the viewer may see these."""
+    """Return the fields that name other runs, if the viewer may see those."""
     goes_on_as, parent = seen.id_if_visible(run.goes_on_as, related), None
     if run.parent is not None and run.parent in related:
         parent = ParentRow.of(run, id=run.parent, slot=run.parent_slot, attempt=run.parent_attempt)

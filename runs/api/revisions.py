@@ -13,7 +13,7 @@ from ledger.codes import mac
 from ledger.errors import InvalidInput
 from ledger.keys import word_key
 
-# Internal header by which a view says that it has nothing newer than this revision, and that the client would wait.
+# Internal header of a view's response: there is nothing newer than this revision, and the client wants to wait.
 WAITS_FOR = "Durable-Waits-For"
 
 
@@ -22,8 +22,8 @@ def revision_of(updated_at: datetime) -> str:
 
 
 def resume_token(run_id: UUID, epoch: int) -> str:
-    """Return a signed token of the run in its current epoch.
-    It becomes invalid when a worker claims the run again."""
+    """Return a signed token for the run in its current epoch.
+    The token becomes invalid when a worker claims the run again."""
     content = run_id.bytes + epoch.to_bytes(8, "big", signed=True)
     return urlsafe_b64encode(content + mac(word_key(), b"resume\x00" + content)[:16]).decode().rstrip("=")
 

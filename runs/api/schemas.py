@@ -1,4 +1,4 @@
-"""The documented shapes of the API's answers about runs. A test compares answers with them."""
+"""The documented models of the API's responses about runs. A test compares responses with them."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class Trouble(Shape):
 class Cancellation(Shape):
     """The reason for a cancellation."""
 
-    by: str = Field(description="Who cancelled it: a person, the parent run, or the rule whose time had come.")
+    by: str = Field(description="Who cancelled it: a person, the parent run, or the rule whose time had passed.")
     why: str = Field(description="Reason that was given.")
 
 
 class ProposedRow(Shape):
     """One person's proposed verdict on a call that two people must settle."""
 
-    n: int = Field(description="Number to send as `agrees_with` when agreeing.")
+    n: int = Field(description="Number to send as `agrees_with` when confirming it.")
     seq: int = Field(description="Event of the proposal.")
     at: datetime = Field(description="Time of the proposal.")
     by: ActorName
@@ -58,23 +58,23 @@ class ProposedRow(Shape):
     receipt: Any = Field(description="Also null if the caller may not read the run's payloads.")
     justification: Reason
     news: int | None = Field(
-        description="A later event with new information about the call; the proposal no longer counts."
+        description="A later event with new information about the call, which invalidates the proposal."
     )
 
 
 class UpstreamRow(Shape):
-    """A query to the upstream system about an unknown outcome, and its last answer."""
+    """A query to the upstream system about an unknown outcome, and the latest answer."""
 
     asked_by: str = Field(description="Actor who requested the query.")
     asked_at: datetime = Field(description="Time of the request.")
     is_asked: bool = Field(description="Whether the answer is pending.")
     answer: Literal["happened", "did_not", "nothing"] | None = Field(
-        description="Answer of the upstream system; null: none yet."
+        description="Answer of the upstream system; null if there is none yet."
     )
     result: Any = Field(
         description="Result of a call that happened; also null if the caller may not read the run's payloads."
     )
-    told_at: datetime | None = Field(description="Time of the answer; null: none yet.")
+    told_at: datetime | None = Field(description="Time of the answer; null if there is none yet.")
 
 
 class WaitRow(Shape):
@@ -82,8 +82,8 @@ class WaitRow(Shape):
 
     id: UUID = Field(description="Id of the wait.")
     kind: Wait.Kind = Field(description="Type of the wait.")
-    since: datetime = Field(description="Time since which the run waits.")
-    deadline: datetime = Field(description="Time when the wait ends at the latest.")
+    since: datetime = Field(description="Time since when the run has been waiting.")
+    deadline: datetime = Field(description="Latest time at which the wait ends.")
     detail: dict[str, Any] = Field(description="Details by type, such as the question of an approval.")
     slot: str = Field(description="Step that waits.")
     child: ChildRow | None = Field(description="For a wait for a child run: its state, if it can be read.")
@@ -104,7 +104,7 @@ class Usage(Shape):
 
 
 class Amounts(Shape):
-    """An amount per resource; null: no cap."""
+    """An amount per resource; null for no cap."""
 
     usd: str | None = Field(description="US dollars, with six decimal places.")
     tokens_in: int | None = Field(description="Input tokens of all model requests.")
@@ -121,20 +121,20 @@ class ExceededRow(Shape):
     resource: str = Field(description="Resource name as in a budget: usd, tokens_in, …, wall_seconds.")
     most: int | str | None = Field(description="The cap.")
     used: int | str | None = Field(description="Amount used so far.")
-    reserved: int | str | None = Field(description="Reserved for calls without a recorded outcome.")
+    reserved: int | str | None = Field(description="Amount reserved for calls without a recorded outcome.")
     wanted: int | str | None = Field(description="Amount that the next step needs.")
     enough: dict[str, int | str] = Field(
-        description="The minimum of every cap with which the run continues, by resource."
+        description="The lowest value of each cap with which the run can continue, by resource."
     )
-    since: datetime = Field(description="Time when it was reached.")
+    since: datetime = Field(description="Time when the cap was reached.")
     until: datetime = Field(description="Time when the run is cancelled if nobody raises the cap.")
-    queue: str = Field(description="Queue that is asked in addition to operators; empty: none.")
+    queue: str = Field(description="Queue that is asked in addition to operators; empty if there is none.")
 
 
 class Caps(Amounts):
-    """A run's caps; null: no cap."""
+    """A run's caps; null for no cap."""
 
-    wall_seconds: int | None = Field(description="Time since its start, including waits.")
+    wall_seconds: int | None = Field(description="Time since the start of the run, including waits.")
 
 
 class BudgetRow(Shape):
@@ -142,7 +142,7 @@ class BudgetRow(Shape):
 
     caps: Caps = Field(description="Caps of the run.")
     used: Amounts = Field(description="Amounts used so far.")
-    reserved: Amounts = Field(description="Reserved for calls without a recorded outcome.")
+    reserved: Amounts = Field(description="Amount reserved for calls without a recorded outcome.")
     left: Amounts = Field(description="Neither used nor reserved.")
     cost_usd: str | None = Field(description="Cost so far; null if a model it used has no price.")
     unpriced_calls: int = Field(description="Model requests whose cost is unknown.")
@@ -150,7 +150,7 @@ class BudgetRow(Shape):
         description="Time when the run reaches its time cap and people are asked whether it may continue; null "
         "once they are asked."
     )
-    exceeded: ExceededRow | None = Field(description="Cap that stopped the run; null: none.")
+    exceeded: ExceededRow | None = Field(description="Cap that stopped the run; null if none.")
 
 
 class PriceRow(Shape):
@@ -160,9 +160,9 @@ class PriceRow(Shape):
     model: str = Field(description="Name of the model.")
     usd_in: str = Field(description="Price of a million input tokens.")
     usd_out: str = Field(description="Price of a million output tokens.")
-    valid_from: datetime = Field(description="Time from which it applies.")
+    valid_from: datetime = Field(description="Time from which the price applies.")
     set_by: ActorName
-    set_at: datetime = Field(description="Time when it was set.")
+    set_at: datetime = Field(description="Time when the price was set.")
 
 
 class PricePage(Page):
@@ -202,7 +202,7 @@ class LogPage(Page):
 
 
 class AssignedRow(Shape):
-    """The ramp that chose the run's version when it was started by the agent's name."""
+    """The ramp that chose the run's version, if it was started by the agent's name."""
 
     ramp: int = Field(description="Id of the ramp.")
     is_new: bool = Field(description="Whether the ramp chose the newer version.")
@@ -221,7 +221,7 @@ class RunRow(Shape):
         description="Changes with each change of state or node, and with each resolved wait. It is also the ETag."
     )
     state: State = Field(description="State of the run.")
-    status: RunStatus = Field(description="What the run does, or why it does not continue.")
+    status: RunStatus = Field(description="What the run is doing, or why it does not continue.")
     waiting_for: list[WaitRow] = Field(description="Open waits of the run.")
     step_index: int = Field(description="Number of steps done.")
     epoch: int = Field(description="Increases each time a worker claims the run.")
@@ -232,25 +232,25 @@ class RunRow(Shape):
     came_from: UUID | None = Field(description="Run that this one continues.")
     turn: int = Field(description="Number of runs before it in the chain of continuations.")
     forked_from: UUID | None = Field(description="Run that this one was forked or started again from.")
-    fork_how: Literal["", "fork", "start_again"] = Field(description="Empty: the run is not a fork.")
-    last_checkpoint_at: datetime | None = Field(description="Time of the last checkpoint; null: none yet.")
+    fork_how: Literal["", "fork", "start_again"] = Field(description="Empty if the run is not a fork.")
+    last_checkpoint_at: datetime | None = Field(description="Time of the last checkpoint; null if there is none yet.")
     created_at: datetime = Field(description="Time when it was created.")
-    updated_at: datetime = Field(description="Time of its last change.")
-    started_at: datetime | None = Field(description="Time of its first claim; null: not started.")
-    ended_at: datetime | None = Field(description="Time when it ended; null: active.")
-    erased_at: datetime | None = Field(description="Time when its content was erased; null: it was not.")
+    updated_at: datetime = Field(description="Time of the run's last change.")
+    started_at: datetime | None = Field(description="Time of its first claim; null if it has not started.")
+    ended_at: datetime | None = Field(description="Time when it ended; null while it is active.")
+    erased_at: datetime | None = Field(description="Time when its content was erased; null if it was not erased.")
     priority: int = Field(description="Runs with a higher priority are claimed first.")
-    output: Any = Field(description="Output of the run; null: none yet, omitted, or hidden.")
+    output: Any = Field(description="Output of the run; null if there is none yet, or if it is omitted or hidden.")
     output_omitted: bool = Field(
         description="The output is too large for this answer; get the single run, or above 16 MiB its event's content."
     )
-    error: Trouble | None = Field(description="Why it failed; null: it did not fail.")
+    error: Trouble | None = Field(description="Why it failed; null if it did not fail.")
     cancelled: Cancellation | None = Field(
-        description="Null also for runs that were cancelled before this was recorded."
+        description="Also null for runs that were cancelled before this was recorded."
     )
     halted: Halted | None = Field(description="The halt that holds it; nothing starts until the halt is lifted.")
-    served: bool | None = Field(description="Whether a live worker can execute its version; null: the run has ended.")
-    assigned: AssignedRow | None = Field(description="Null: no ramp chose its version.")
+    served: bool | None = Field(description="Whether a live worker can execute its version; null if the run has ended.")
+    assigned: AssignedRow | None = Field(description="Null if no ramp chose its version.")
     business_key: str | None = Field(
         description="Your own key, such as an invoice number. At most one run per agent and key is active."
     )
@@ -267,19 +267,19 @@ class RunRow(Shape):
     node: str | None = Field(description="Current node; null: none.")
     visit: int = Field(description="Number of node visits so far.")
     resume_token: str | None = Field(
-        description="Signed token of the run in this epoch, for a resume or retry; null: the run has ended."
+        description="Signed token of the run in this epoch, for a resume or retry; null if the run has ended."
     )
     pause_requested: bool = Field(description="Whether it pauses at its next step.")
     cancel_requested: bool = Field(description="Whether it ends as cancelled at its next step.")
     usage: Usage = Field(description="Model and tool usage so far.")
     budget: BudgetRow = Field(description="Caps, use and reservations.")
-    parent: ParentRow | None = Field(description="Null: not started by another run.")
+    parent: ParentRow | None = Field(description="Null if it was not started by another run.")
     depth: int = Field(description="Number of ancestors.")
     children: ChildCounts = Field(description="Numbers of its child runs.")
     last_durable_at: datetime | None = Field(
         description="Time when it last recorded something; null before its first claim."
     )
-    progress: ProgressRow | None = Field(description="Null: the run reported none.")
+    progress: ProgressRow | None = Field(description="Null if the run reported none.")
     log: LogCounts = Field(description="Number of log lines.")
 
 
@@ -292,12 +292,12 @@ class RunPage(Page):
 
 
 class AskedRow(Shape):
-    """Models that an assistant's requests go to. The first available one is used."""
+    """Models that receive an assistant's requests. The first available one is used."""
 
-    assistant: str = Field(description="Empty: every assistant that the run has not used yet.")
+    assistant: str = Field(description="Empty for all assistants that the run has not used yet.")
     models: list[str] = Field(description="Models in order of preference.")
     by: str = Field(
-        description="Actor who set them; `system:settings` are the models in the settings when the run first used them."
+        description="Actor who set them; `system:settings` means those in the settings at the run's first use."
     )
 
 
@@ -306,11 +306,11 @@ class AskedPage(Page):
 
 
 class BulkItem(Shape):
-    """Result of one start, as the single start would have returned it."""
+    """Result of one start, as a single start would have returned it."""
 
     status: int = Field(description="HTTP status of this start.")
-    run: RunRow | None = Field(description="The run; null: it was not started.")
-    problem: Problem | None = Field(description="Why it was not started; null: it was.")
+    run: RunRow | None = Field(description="The run; null if it was not started.")
+    problem: Problem | None = Field(description="Why it was not started; null if it was started.")
 
 
 class BulkAnswer(Shape):
@@ -324,7 +324,7 @@ class SentRow(Shape):
 
     name: str = Field(description="Name of the signal.")
     n: int = Field(description="Number among the run's signals of that name, from 1, in order of arrival.")
-    run: UUID = Field(description="Run that received it: the newest continuation of the run in the address.")
+    run: UUID = Field(description="Run that received it: the newest continuation of the run in the URL.")
 
 
 class RequestError(Shape):
@@ -341,17 +341,17 @@ class RequestRow(Shape):
     run: RunId
     name: str = Field(description="Name of the message, as the agent declares it.")
     by: ActorName
-    sender_id: str | None = Field(description="Id that the sender gave; null: none.")
+    sender_id: str | None = Field(description="Id that the sender gave; null if there is none.")
     outcome: Literal["waiting", "answered", "refused", "failed", "ended"] = Field(
         description="`refused`: by the agent. `failed`: the agent's code failed. `ended`: the run ended "
         "before handling it."
     )
     body: Any = Field(description="Body of the message.")
-    answer: Any = Field(description="Answer of the run; null: none yet, or the caller may not read it.")
+    answer: Any = Field(description="Answer of the run; null if there is none yet, or if the caller may not read it.")
     hidden: bool = Field(description="True if body, answer and reason exist but the caller may not read them.")
-    error: RequestError | None = Field(description="Why there is no answer; null: no error.")
-    sent_at: datetime | None = Field(description="Time when it was sent; null: unknown.")
-    answered_at: datetime | None = Field(description="Time of the result; null: still waiting.")
+    error: RequestError | None = Field(description="Why there is no answer; null if there is no error.")
+    sent_at: datetime | None = Field(description="Time when it was sent; null if unknown.")
+    answered_at: datetime | None = Field(description="Time of the result; null while it is pending.")
 
 
 class RequestPage(Page):
@@ -371,9 +371,9 @@ class RequestKindRow(Shape):
 
     name: str = Field(description="Name of the message.")
     title: str = Field(description="Title for people.")
-    doc: str = Field(description="Documentation by the agent's author; empty: none.")
+    doc: str = Field(description="Documentation by the agent's author; empty if there is none.")
     body_schema: dict[str, Any] = Field(description="JSON schema of the body.")
-    answer_schema: dict[str, Any] | None = Field(description="JSON schema of the answer; null: not declared.")
+    answer_schema: dict[str, Any] | None = Field(description="JSON schema of the answer; null if not declared.")
 
 
 class ViewKindRow(Shape):
@@ -381,7 +381,7 @@ class ViewKindRow(Shape):
 
     name: str = Field(description="Name of the view.")
     title: str = Field(description="Title for people.")
-    doc: str = Field(description="Documentation by the agent's author; empty: none.")
+    doc: str = Field(description="Documentation by the agent's author; empty if there is none.")
     answer_schema: dict[str, Any] = Field(description="JSON schema of the result.")
 
 
@@ -392,10 +392,10 @@ class MessageRow(Shape):
     idx: int = Field(description="Number of the message within the conversation.")
     role: Literal["system", "user", "agent", "tool", "engine"] = Field(description="Sender of the message.")
     content: Any = Field(description="Text or structured content.")
-    about: str | None = Field(description="Title of the call or message; null: none.")
-    tool: str | None = Field(description="Tool that was called; null: none.")
-    node: str | None = Field(description="Node that it belongs to; null: none.")
-    model: str | None = Field(description="Model that answered; null: none.")
+    about: str | None = Field(description="Title of the call or message; null if there is none.")
+    tool: str | None = Field(description="Tool that was called; null if there is none.")
+    node: str | None = Field(description="Node that it belongs to; null if there is none.")
+    model: str | None = Field(description="Model that answered; null if there is none.")
     tokens_in: int | None = Field(description="Input tokens of the request; null: unknown.")
     tokens_out: int | None = Field(description="Output tokens of the answer; null: unknown.")
     seq: Seq
@@ -415,7 +415,7 @@ class NodeRow(Shape):
     name: str = Field(description="Name of the node.")
     title: str = Field(description="Title for people.")
     edges: list[str] = Field(description="Nodes that may follow it.")
-    doc: str = Field(description="Documentation by the agent's author; empty: none.")
+    doc: str = Field(description="Documentation by the agent's author; empty if there is none.")
 
 
 class AttributeRow(Shape):
@@ -436,9 +436,9 @@ class CertificateRow(Shape):
 
     standing: Word = Field(description="Certification status.")
     until: datetime | None = Field(description="Time until which the finding is valid.")
-    told: str = Field(description="Finding of the newest probe; empty: no probe was run.")
-    by: str = Field(description="Actor who probed or confirmed it; empty: nobody.")
-    at: datetime | None = Field(description="Time of the finding; null: none.")
+    told: str = Field(description="Finding of the newest probe; empty if no probe was run.")
+    by: str = Field(description="Actor who probed or confirmed it; empty if nobody did.")
+    at: datetime | None = Field(description="Time of the finding; null if there is none.")
 
 
 class ToolRow(Shape):
@@ -447,8 +447,10 @@ class ToolRow(Shape):
     system: str = Field(description="Upstream system that it acts on.")
     effect: str = Field(description="Description of its effect.")
     replay_class: ReplayClass
-    gate: GateRow | None = Field(description="Approval that it requires; null: none.")
-    certificate: CertificateRow | None = Field(description="Null: not a keyed tool, or no app certifies tools.")
+    gate: GateRow | None = Field(description="Approval that it requires; null if none.")
+    certificate: CertificateRow | None = Field(
+        description="Null if it is not a keyed tool, or if no app certifies tools."
+    )
 
 
 class AgentRow(Shape):
@@ -460,7 +462,7 @@ class AgentRow(Shape):
     title: str = Field(description="Title for people.")
     description: str = Field(description="Description by the agent's author.")
     input_schema: dict[str, Any] = Field(description="JSON schema of the input.")
-    output_schema: dict[str, Any] | None = Field(description="JSON schema of the output; null: not declared.")
+    output_schema: dict[str, Any] | None = Field(description="JSON schema of the output; null if not declared.")
     samples: list[SampleRow] = Field(description="Example inputs.")
     start: str = Field(description="Node where runs start.")
     nodes: list[NodeRow] = Field(description="Nodes of the agent.")
@@ -476,7 +478,7 @@ class AgentPage(Page):
 
 
 class BusyToolRow(Shape):
-    """A blocking tool with all its threads in one worker in use; further calls there wait."""
+    """A blocking tool whose threads in one worker are all in use, so that further calls there wait."""
 
     tool: ToolName
     busy: int = Field(description="Number of its threads in use.")
@@ -493,8 +495,8 @@ class ProcessRow(Shape):
     pid: int = Field(description="Process id on that host.")
     started_at: datetime = Field(description="Time when it started.")
     last_heartbeat_at: datetime = Field(description="Time of its last heartbeat.")
-    slots_used: int = Field(description="Runs that it executes now.")
-    slots_total: int = Field(description="Runs that it can execute at the same time.")
+    slots_used: int = Field(description="Number of runs that it is executing.")
+    slots_total: int = Field(description="Number of runs that it can execute at the same time.")
     busy_tools: list[BusyToolRow] = Field(description="For a worker: tools with all their threads in use.")
     drain_asked_at: datetime | None = Field(description="For a worker: time when an operator asked it to drain.")
 

@@ -26,13 +26,11 @@ from runs.services.settling.agreeing import Heard, heard, is_for_two
 class DoubtRow(Shape):
     """A call of the run whose outcome is unknown."""
 
-    wait_id: UUID = Field(description="Id of the wait, to name in the verdict.")
+    wait_id: UUID = Field(description="Id of the wait, to be named in the verdict.")
     tool: ToolName
     slot: Slot
-    needs_two: bool = Field(description="Whether two people must agree on it.")
-    can_ask: bool = Field(
-        description="Whether the upstream system can be queried through the tool's hook, and no query is in progress."
-    )
+    needs_two: bool = Field(description="Whether two people must agree on its outcome.")
+    can_ask: bool = Field(description="Whether the upstream system can be queried through the tool's hook now.")
     link: str | None = Field(description="Link into the upstream system, as given by the tool's author.")
     similar: dict[str, int] = Field(description="Verdicts on the newest similar calls, counted by verdict.")
     cases: list[SimilarRow] = Field(description="Similar calls, newest first.")
@@ -65,7 +63,7 @@ class Reconcile(ApiView):
 
     @described("Settle an unknown outcome", RunRow, also=(202,), body=ReconcileBody)
     def post(self, request: Request, run_id: UUID) -> Response:
-        """Settle an unknown outcome. If two people must settle it, the first verdict is answered with 202."""
+        """Settle an unknown outcome. If two people must settle the outcome, the first verdict is answered with 202."""
         lifecycle.find(run_id)
         body = read_body(request, ReconcileBody)
         waits = reconciling.reconcile(

@@ -29,7 +29,8 @@ from runs.services.starts import keys
 
 def begin(body: StartBody, *, by: Actor, most: Budget | None, key: str | None = None) -> tuple[int, RunRow]:
     """Start a run as a body requests, in the caller's transaction.
-    Returns the status and the run that answers the request, whose key is `key`. Raises what `keys.start` raises."""
+    Returns the status and the run for the response to the request, whose idempotency key is `key`. Raises what
+    `keys.start` raises."""
     wanted = keys.Wanted.of(body, key or "")
     if wanted.is_plain and wanted.deliver is None:
         accepted = lifecycle.accept(
@@ -51,8 +52,11 @@ def begin(body: StartBody, *, by: Actor, most: Budget | None, key: str | None = 
 
 
 class BulkStart(ApiView):
-    """Start up to 200 runs. Each start is a transaction of its own. A repetition with the same `Idempotency-Key` starts
-    those that failed or were not reached, and returns the recorded results of the others."""
+    """Start up to 200 runs.
+
+    Each start is a transaction of its own. A repetition with the same `Idempotency-Key` starts those that failed or
+    were skipped, and returns the recorded results of the others.
+    """
 
     roles = {"POST": (INTEGRATOR, OPERATOR)}
 
@@ -61,14 +65,16 @@ class BulkStart(ApiView):
         key = idempotency.key_from(request.headers.get("Idempotency-Key"))
         body = read_body(request, BulkBody)
         if key is None:
-            raise ParseError("Starting many runs requires an Idempotency-Key, so that a repetition starts none twice.")
+            raise ParseError(
+                "Starting many runs requires an Idempotency-Key, so that a repeated request starts no run twice."
+            )
         most, principal = most_of(request.auth), f"bulk:{request.user.pk}"
         done: list[bool] = []
         results = [
             self._one(f"{key}-{place}", principal, question, most=most, done=done)
             for place, question in enumerate(body.runs)
         ]
-        # A refused start is tried again.
+        # A repeated request tries a refused start again.
         is_repeat = not any(done) and all(item.problem is None for item in results)
         return Response(BulkAnswer.of(None, results=results), headers=REPLAYED if is_repeat and results else None)
 

@@ -26,17 +26,21 @@ class EffectRow(Shape):
     slot: Slot
     attempt: Attempt
     tool: ToolName
-    external_id: str | None = Field(description="Id that the upstream system gave; null: none.")
+    external_id: str | None = Field(description="Id that the upstream system returned; null if none.")
     then: Literal["undo", "ask", "stays", "child", "reopen", "run"] = Field(
         description="undo: `by` is called. ask: a person is asked. stays: nothing is done. child: an active "
         "run is cancelled and undoes its own effects. reopen: a completed run is reopened for "
         "that. run: what that run did."
     )
     by: str = Field(description="Tool that undoes it.")
-    arguments: Any = Field(description="Arguments of that tool; null if nothing is called, or they are not known here.")
-    why: str = Field(description="Why it stays, or why it can't be undone.")
+    arguments: Any = Field(
+        description="Arguments of that tool; null if no tool is called, or if they are not known here."
+    )
+    why: str = Field(description="Why the effect stays, or why it can't be undone.")
     run: str = Field(description="Run that had the effect, if it isn't this one.")
-    became: Literal["", "undone", "left"] = Field(description="Result; empty: none yet, or the effect stays.")
+    became: Literal["", "undone", "left"] = Field(
+        description="Result; empty if there is none yet, or if the effect stays."
+    )
 
 
 class UndoRow(Shape):
@@ -45,13 +49,15 @@ class UndoRow(Shape):
     state: Literal["possible", "under_way", "done"] = Field(
         description="possible: as an undo would proceed now. under_way: in progress. done: as of the run's end."
     )
-    is_needed: bool = Field(description="Whether a cancel must say `effects` because there is something to undo.")
+    is_needed: bool = Field(
+        description="Whether a request to cancel must contain `effects`, because there is something to undo."
+    )
     effects: list[EffectRow] = Field(description="The effects, last first.")
     hidden: bool = Field(description="True if the caller may not read the arguments.")
 
 
 class RunUndo(ApiView):
-    """The effects that would be undone, in which order, and those that stay and why."""
+    """The effects that would be undone, in order, and those that stay, with the reason."""
 
     roles = READ
 

@@ -1,4 +1,4 @@
-"""API of one agent version: its parts, its manifest, and whether this process's code is that of the version."""
+"""API of one agent version: its parts, its manifest, and whether this process has the same code."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class OneAgentRow(AgentRow):
     """One version of an agent, with its fingerprint, manifest and code differences."""
 
     fingerprint: str = Field(description="Digest of the code of this version.")
-    changed: ChangeRow | None = Field(description="Differences from the code that the version was first used with.")
-    manifest: ManifestRow = Field(description="Where each part of a run's data lives.")
+    changed: ChangeRow | None = Field(description="Differences from the code with which the version was first used.")
+    manifest: ManifestRow = Field(description="Where each part of a run's data is stored.")
 
 
 class OneAgent(ApiView):
-    """One agent version, by `name@version`, or by its name for the newest."""
+    """One agent version, by `name@version`, or the newest one by its name."""
 
     roles = READ
 

@@ -1,4 +1,4 @@
-"""API of runs: start, read, steer, settle; callbacks; agents; the fleet."""
+"""API of runs: start, read, control and settle them; callbacks; agents; the fleet."""
 
 from __future__ import annotations
 
@@ -81,7 +81,9 @@ LISTED_OUTPUT = 64 * 1024
 MAX_WAIT_SECONDS = 60
 _WAITING = (
     OpenApiParameter("wait", int, description=f"Seconds to wait for the next revision, up to {MAX_WAIT_SECONDS}."),
-    OpenApiParameter("after", str, description="Revision that you know; a run with another one is answered at once."),
+    OpenApiParameter(
+        "after", str, description="Revision that you know; if the run has a different one, the response comes at once."
+    ),
 )
 _STEERED = ("Idempotency-Key", "If-Match")
 _CHOICES = {"wait": list(WAITS), "older": list(AGES)}
@@ -141,7 +143,7 @@ class Runs(ApiView):
 
     @described("Start a run", RunRow, status=201, also=(200,), body=StartBody, headers=("Idempotency-Key",))
     def post(self, request: Request) -> HttpResponse:
-        """Start a run. With an Idempotency-Key, a repetition returns the first answer."""
+        """Start a run. A repeated request with the same Idempotency-Key returns the first response."""
         key = idempotency.key_from(request.headers.get("Idempotency-Key"))
         body = read_body(request, StartBody)
 
@@ -178,7 +180,7 @@ def _filters(query: Query) -> Filters:
 
 
 def _page(query: Query, filters: Filters, wanted: frozenset[str] | None) -> Response:
-    """Return a page of runs. A page of a search by attributes may be short although more follow."""
+    """Return a page of runs. A page of a search by attributes may be short even though more runs follow."""
     if (some := stretch(filters, limit=query.limit, cursor=query.text("cursor") or "")) is None:
         raise no_cursor("cursor")
     rows = [only(row, wanted) for row in run_rows(some.runs, most_output=LISTED_OUTPUT, wanted=wanted)]
@@ -192,8 +194,11 @@ class OneRun(ApiView):
 
     @described("Get a run", RunRow, query=(*_WAITING, "fields"))
     def get(self, request: Request, run_id: UUID) -> Response:
-        """Get the current state of a run. With `wait`, the answer comes at the run's next revision or its end, or after
-        that many seconds: repeat with `after` until `ended_at` is set."""
+        """Get the current state of a run.
+
+        With `wait`, the response comes at the run's next revision or its end, or after that many seconds: repeat with
+        `after` until `ended_at` is set.
+        """
         query = Query(request, "wait", "after", "fields")
         wait = query.integer("wait", default=0, lowest=0, highest=MAX_WAIT_SECONDS)
         after, wanted = query.text("after"), fields_in(query, RunRow)
@@ -307,8 +312,7 @@ class Steer(ApiView):
         return answered_once(request, {"run": str(run_id), "act": self.action, "body": request.data}, done)
 
     def _unless_done(self, run_id: UUID, act: Callable[[], Run], *, is_undo: bool) -> UUID:
-        """Act, unless the run is already in the state to which a pause or cancel leads, so that a repetition changes
-        nothing. Raises what `act` raises."""
+        """Act, unless the run is already in the state that a pause or cancel leads to. Raises the errors of `act`."""
         try:
             return act().id
         except IllegalTransition:
@@ -324,8 +328,8 @@ class Steer(ApiView):
     def _seen_before(
         self, request: Request, run_id: UUID, body: SteerRunBody, handed: ContextBody
     ) -> Look | DurableAgentsError | None:
-        """Return the run's state for a patch or message, or the error; None if the answer is already stored.
-        Must be called before the transaction, because it takes longer than a transaction may be idle."""
+        """Return the run's state for a patch or message, or the error; None if the response is already stored.
+        Call this before the transaction, because it may take longer than a transaction may be idle."""
         key = idempotency.key_from(request.headers.get("Idempotency-Key"))
         if key is not None and idempotency.kept_answer(f"user:{request.user.pk}", key) is not None:
             return None
@@ -355,7 +359,7 @@ class GoOn(Steer):
 
 
 class Cancel(Steer):
-    """Cancel a run. If it has effects that can be undone, the body says whether to undo them."""
+    """Cancel a run. If the run has effects that can be undone, the body must tell whether to undo them."""
 
     @described("Cancel a run", RunRow, body=CancelBody, headers=_STEERED)
     def post(self, request: Request, run_id: UUID) -> HttpResponse:
@@ -363,12 +367,12 @@ class Cancel(Steer):
 
 
 class Retry(GoOn):
-    """Retry a failed run. This may send calls again, so only operators may do it."""
+    """Retry a failed run. A retry may send calls again, so only operators may do it."""
 
     roles: ClassVar[Mapping[str, Sequence[str]]] = {"POST": (OPERATOR,)}
 
 
-# The state in which a repeated request finds the run, or the pending request to its worker.
+# The state that the act leads to, or the pending request to the worker, found by a repeated request.
 _REPEATS = {
     "pause": (State.PAUSED, "is_pause_requested"),
     "cancel": (State.CANCELLED, "is_cancel_requested"),
@@ -421,8 +425,10 @@ class Signals(ApiView):
 
 
 class Answers(ApiView):
-    """Answer a question of a run. The permission depends on the question: operators, and the role it is addressed
-    to."""
+    """Answer a question of a run.
+
+    The permission depends on the question: operators, and the role to which it is addressed, may answer.
+    """
 
     roles = {"POST": EVERY}
 
@@ -442,7 +448,10 @@ class AnyTypeJSON(StrictJSONParser):
 
 
 class Callback(ApiView):
-    """Receive the result of a call that the other system accepted earlier. The token in the address authorizes it."""
+    """Receive the result of a call that the upstream system accepted earlier.
+
+    The token in the URL authorizes it.
+    """
 
     authentication_classes = ()
     permission_classes = (AllowAny,)
@@ -450,7 +459,7 @@ class Callback(ApiView):
 
     @described("Deliver a call's result", dict, body=dict, is_repeatable=False)
     def post(self, request: Request, token: str) -> Response:
-        # The token is looked up before the body is read, because reading costs far more.
+        # The token is looked up before the body is read, because reading the body costs far more.
         if not callbacks.is_awaited(token):
             forgeries.note(request.META.get("REMOTE_ADDR", ""))
             raise NotFound("callback for the token", token[:8] + "…")
@@ -460,7 +469,7 @@ class Callback(ApiView):
 
 
 class Agents(ApiView):
-    """Agents that can be started, with schemas and samples. The whole list fits one page unless you set a limit."""
+    """Agents that can be started, with schemas and samples. The whole list is on one page unless you set a limit."""
 
     roles = READ
 

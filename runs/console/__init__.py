@@ -1,1 +1,1 @@
-"""The pages and sockets for runs. Only URLs, template tags and the approvals' pages import from here."""
+"""The pages and sockets for runs. Only URLs, template tags and the pages of approvals import from here."""

@@ -82,7 +82,8 @@ class AgentPage(Page):
         return self.show(request, context)
 
 
-# Of django-q2's processes, only the worker is shown, because it drives runs. The others would tell an operator nothing.
+# Of django-q2's processes, only the worker is shown, because it drives runs. The other processes mean nothing to an
+# operator.
 HELPER = "cluster"
 
 
@@ -144,7 +145,7 @@ class RecoveriesPage(SharedPage):
 
 
 def as_uuid(text: str) -> UUID:
-    """Return the run's id; a nil UUID if the text is none."""
+    """Return the run's id; a nil UUID if the text is not a UUID."""
     try:
         return UUID(text)
     except ValueError:

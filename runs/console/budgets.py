@@ -118,7 +118,7 @@ def _typed(texts: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
 
 
 def sent(form: Sent) -> BudgetBody:
-    """Return the budget form of a run's page as the API's body; `none` lifts a cap.
+    """Return the budget form of a run's page as the API's body; `none` removes a cap.
     Raises InvalidInput, TooLarge."""
     form.check([*(f"budget.{name}" for name in LABELS), SEEN, "justification"])
     typed = _typed(form.texts, tuple(LABELS))
@@ -132,7 +132,7 @@ def sent(form: Sent) -> BudgetBody:
 
 
 def _read(seen: str) -> Any:
-    """Return the caps that the page showed when the form was made.
+    """Return the caps that the page showed with the form.
     Raises InvalidInput if the hidden field was changed."""
     try:
         return strict_json.loads(seen.encode("utf-8", "replace"))
@@ -158,7 +158,7 @@ def in_field(name: str, cap: Any) -> str:
 
 
 def cap_texts(caps: Any) -> list[str]:
-    """Return a text for each recorded cap. Damaged ones are left out."""
+    """Return a text for each recorded cap. Damaged caps are left out."""
     known = caps if isinstance(caps, dict) else {}
     return [f"{spending.LABELS[name]} {_cap_text(name, cap)}" for name, cap in known.items() if name in spending.LABELS]
 
@@ -202,7 +202,7 @@ class Short:
 
 @dataclass(frozen=True, slots=True)
 class Above:
-    """The run's parent, with formatted amounts, if it has less left than the run may use."""
+    """The run's parent, with formatted amounts, if the parent has less left than the run may use."""
 
     run: Run
     left: list[str]
@@ -235,7 +235,7 @@ class BudgetBlock:
 
     @property
     def is_worth_telling(self) -> bool:
-        """Return whether there is more to show than the cost."""
+        """Return whether there is anything to show besides the cost."""
         return bool(self.bars) or self.raised is not None or (self.is_time_given and self.run.state not in ENDED)
 
     @property
@@ -285,7 +285,7 @@ def block(
     parent: tuple[Run, Head] | None = None,
     refused: Refused | None = None,
 ) -> BudgetBlock:
-    """Return a run's budget for its page. If setting it was `refused`, the form has what was typed."""
+    """Return a run's budget for its page. If a change was `refused`, the form keeps the typed values."""
     exceeded = None if run.state in ENDED else spending.exceeded(waits)
     around = {run.pk: (run, head)} if caps_of(head) != UNLIMITED else {}
     around |= {parent[0].pk: parent} if parent is not None and run.state not in ENDED else {}
@@ -310,7 +310,7 @@ def block(
 
 
 def _above(parent: Run, above: Head, run: Run, head: Head, begun: Mapping[Call, Usage]) -> Above | None:
-    """Return the parent if this run's caps exceed what the parent has left plus this run's share, or None.
+    """Return the parent if this run's caps exceed the parent's remaining budget plus this run's share, else None.
     The parent has reserved the child's original caps. If the child uses more after a raise, the parent stops at its own
     cap."""
     others = sum(
@@ -349,11 +349,11 @@ def _cap_text(name: str, value: Any) -> str:
 
 def enough_words(exceeded: Exceeded) -> str:
     least = [_counted(name, most) for name, most in exceeded.enough.items()]
-    return f"It needs at least {' and '.join(least)}." if least else "It needs more."
+    return f"The run needs at least {' and '.join(least)}." if least else "It needs more."
 
 
 def _suggested_caps(exceeded: Exceeded | None) -> dict[str, str]:
-    """Return suggested caps with which the run can use as much again as so far."""
+    """Return suggested caps with which the run can use as much again as it has used so far."""
     if exceeded is None:
         return {}
     fields: dict[str, str] = {}

@@ -19,7 +19,7 @@ from runs.services.fleet import DeadBody
 
 
 class _DrainForm(SteerBody):
-    """The form in which a worker and a reason are given."""
+    """The form for a worker and a reason."""
 
     process: Annotated[UUID, Field(strict=False)]
 
@@ -56,5 +56,5 @@ class Deaths(Act, FleetActsPage):
     def after(self, request: HttpRequest, result: int, **address: Any) -> HttpResponse:
         """Show how many processes were recorded as ended."""
         count = f"{result} process{'' if result == 1 else 'es'}"
-        self.done = f"{count} recorded as ended. Their runs continue on other workers."
+        self.done = f"{count} recorded as ended. The runs continue on other workers."
         return super().after(request, result, **address)

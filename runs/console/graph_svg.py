@@ -11,7 +11,7 @@ from itertools import pairwise
 
 WIDTH, HEIGHT, GAP, LAYER = 164, 34, 20, 62
 MARGIN, SWING = 6, 18
-# The path of a loop may have thousands of steps. The description for screen readers is cut here.
+# The path of a loop may have thousands of steps. The description for screen readers is limited to this length.
 STEPS_TOLD = 30
 
 
@@ -71,7 +71,7 @@ def draw(
     now_status: str = "now",
 ) -> Drawing:
     """Return a drawing of the graph `nodes` (name → successors) with a run's `path` of visited nodes.
-    The run is at `now`."""
+    `now` is the current node."""
     layers = _layers(nodes, start)
     depth = {name: level for level, names in enumerate(layers) for name in names}
     widest = max((len(names) for names in layers), default=1)
@@ -107,7 +107,7 @@ def _layers(nodes: Mapping[str, Sequence[str]], start: str) -> list[list[str]]:
     """Return nodes by longest distance from the start without back edges. Unreachable nodes come last."""
     back = _back_edges(nodes, start)
     depth: dict[str, int] = {start: 0} if start in nodes else {}
-    for _ in nodes:  # without cycles, relaxing as often as there are nodes is enough
+    for _ in nodes:  # without cycles, one round of relaxation per node is enough
         moved = False
         for name, targets in nodes.items():
             for target in targets:

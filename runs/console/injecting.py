@@ -126,7 +126,7 @@ def _read(form: Sent) -> _Form:
 
 
 def _document(text: str) -> Any:
-    """Return the patch that was typed. Raises InvalidInput."""
+    """Return the patch from the form. Raises InvalidInput."""
     try:
         return strict_json.loads(text.encode("utf-8", "replace"))
     except strict_json.MalformedJSON as error:

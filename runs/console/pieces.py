@@ -32,7 +32,7 @@ from runs.story import Effect, EventLine, findings
 from runs.story.scale import Placed
 from runs.story.transcript import TranscriptMessage
 
-# For each status of an effect: the chip's text and tone, the note and its tone.
+# By status of an effect: text and tone of the chip, text and tone of the note.
 STANDINGS: dict[str, tuple[str, str, str, str]] = {
     "held": ("held", "wait", "Waiting for approval. Not sent.", "muted"),
     "cleared": ("approved", "ok", "Approved. About to be sent.", "muted"),
@@ -59,7 +59,7 @@ def _nowhere(seq: int) -> str:
 
 
 def effect(e: Effect, tools: dict[str, Any], downloads: Downloads = _nowhere, span: str = "") -> SafeString:
-    """Return an effect of any status as HTML. `span` is HTML with the id of its span."""
+    """Return an effect as HTML. `span` is HTML with the id of its span."""
     chip, tone, note, note_tone = STANDINGS.get(e.status, (e.status, "", "", ""))
     is_answered = e.result is not None
     if e.contradicted and e.status == "settled_not":
@@ -190,7 +190,7 @@ def thing_said(message: TranscriptMessage, downloads: Downloads = _nowhere) -> S
 
 def track(p: Placed, *, has_seam: bool = False, point: str = "") -> SafeString:
     """Return the bars of a timeline row as HTML.
-    A row without duration has a point, and a lost worker a seam."""
+    A row without duration gets a dot, and a lost worker a vertical line."""
     bars = "".join(
         f'<rect class="bar {bar.tone}" x="{bar.x}" y="1" width="{bar.width}" height="14" rx="3"'
         f"{_HATCHED if bar.tone == 'wait' else ''}/>"

@@ -55,7 +55,7 @@ class Question:
 
     @property
     def key(self) -> str:
-        """Return the question's id on the page. It is the same after the question is closed."""
+        """Return the question's id on the page. The id stays the same after the question is closed."""
         return key_of(self.wait.slot, self.wait.n)
 
 
@@ -70,7 +70,7 @@ def open_questions(
     put: Callable[[Wait], EventLine | None] = lambda wait: None,
 ) -> list[Question]:
     """Return a run's open questions, with forms for roles that may answer.
-    `put` returns the event that opened a wait."""
+    `put` returns the event that opened the wait of a question."""
     questions = []
     for wait in waits:
         if wait.kind == Wait.Kind.INPUT:
@@ -91,7 +91,7 @@ def _question(wait: Wait, held: frozenset[str], wrong: Wrong | None, put: EventL
     elif question.may:
         question.form = _form(wait, schema)
     if question.form is not None and len(question.form.values) >= MAX_FIELDS and put is not None:
-        # a form with the maximum of fields has the order in which the answer is read
+        # a form with the maximum number of fields, in the order in which the answer is read
         return _question(wait, held, wrong, None)
     return question
 
@@ -112,8 +112,8 @@ def _name(wait: Wait) -> str:
 
 def _schema(wait: Wait, put: EventLine | None = None) -> dict[str, Any]:
     """Return the answer's schema under its prefixed name.
-    If the schema in the journal is equal, it is used, because the journal keeps the author's order of fields, and jsonb
-    doesn't."""
+    If the schema in the journal is equal, it is used, because the journal keeps the author's order of fields, which
+    jsonb doesn't."""
     schema = dict(wait.detail["schema"])
     recorded = put.get("schema") if put is not None else None
     schema = dict(recorded) if recorded == schema else schema

@@ -72,8 +72,8 @@ class StoredPoint(NamedTuple):
 
 @dataclass
 class Point:
-    """A checkpoint with its state as plain data, and the changes since the one before.
-    A large state is cut."""
+    """A checkpoint with its state as plain data, and the changes since the previous one.
+    A large state is truncated."""
 
     row: StoredPoint
     before: StoredPoint | None
@@ -114,7 +114,7 @@ class PeopleRow:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A page of a long list, counted from its newest end.
+    """A page of a long list, counted from the newest entries.
     `older` and `newer` are page numbers; 0 means none."""
 
     items: list[Any]
@@ -125,7 +125,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class PageScope:
-    """The tab and the pages of long lists that a reader sees. `is_opened` is false for a mere refresh."""
+    """The tab and the pages of long lists that a reader sees. `is_opened` is false for a refresh of the page."""
 
     tab: str = "timeline"
     rows: int = 1
@@ -148,7 +148,7 @@ class PageScope:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """A case of this run that was settled while a reader is still writing about it."""
+    """A case of this run that was settled while a reader may still be filling in its form."""
 
     key: str
     verb: str
@@ -178,7 +178,8 @@ class Dossier:
     hidden: Hidden | None = None
     """Placeholder for payloads that the reader may not see, or that were erased."""
     as_of: int = 0
-    """The event up to which everything is shown. Later ones are shown in part, so the page must still reload for them.
+    """The event up to which everything is shown. Later events are shown only in part, so the page must still reload for
+    them.
     """
 
     @property
@@ -199,7 +200,7 @@ class Dossier:
 
     @property
     def copies(self) -> list[Fact]:
-        """Return the events about those forks and restarts that the viewer may see."""
+        """Return the events about forks and restarts that the viewer may see."""
         made = self.story.forks
         if not made or viewer().sees_all:
             return made
@@ -228,8 +229,8 @@ class Dossier:
 
     @property
     def case(self) -> Reason | None:
-        """Return the reason by state and waits, even while the run is halted or not driven.
-        None if its data are damaged."""
+        """Return the reason that follows from state and waits, even if the run is halted or not driven.
+        None if the data are damaged."""
         return None if self.is_headless else reason_by_state(self.facts)
 
     @property
@@ -247,7 +248,7 @@ class Dossier:
     @property
     def name(self) -> str:
         """Return the title of the browser's tab.
-        It starts with the run's subject, because an agent has many runs."""
+        The title starts with the run's subject, because an agent has many runs."""
         about = "".join(piece.text for piece in line_pieces(self.about)) if self.about else ""
         return f"{about} · {self.run.agent}" if about else f"{self.run.agent} {str(self.run.id)[-8:]}"
 
@@ -271,12 +272,12 @@ class Dossier:
         return cards_of(self.agent)
 
     def scale(self, *, is_true: bool = False) -> Scale | None:
-        """Return the timeline. Long gaps are shortened unless `is_true`."""
+        """Return the timeline. Long gaps are shortened unless `is_true` is set."""
         return place(self.story.timeline, self.now, is_true=is_true)
 
     @cached_property
     def lane(self) -> Window:
-        """Return a page of effects, newest last. External ids are added that only settled results contain."""
+        """Return a page of effects, newest last. External ids that only settled results contain are added."""
         lane = self.story.effects
         for effect in lane.shown:
             card = self.tools.get(effect.tool)
@@ -287,7 +288,7 @@ class Dossier:
 
     @property
     def closed(self) -> list[Closed]:
-        """Return the latest settled cases, for pages on which a form about one may be half filled in."""
+        """Return the latest settled cases, for pages on which a form about one of them may be half filled in."""
         cases: list[Closed] = []
         for line in reversed(self.story.closed):
             if line.kind == "InputAnswered":
@@ -320,7 +321,7 @@ class Dossier:
 
     @property
     def case_key(self) -> str:
-        """Return the unknown outcome's id on the page. It is the same after the outcome is settled."""
+        """Return the unknown outcome's id on the page. The id stays the same after the outcome is settled."""
         return f"reconcile {self.wait.slot} {self.wait.attempt}" if self.wait is not None else ""
 
     @property
@@ -333,7 +334,7 @@ class Dossier:
 
     @property
     def drawing(self) -> Drawing | None:
-        """Return the agent's graph with this run's path. Without the agent's code it has only the path."""
+        """Return the agent's graph with this run's path. Without the agent's code, the graph has only the path."""
         path = self.story.path
         if self.agent is not None:
             nodes = {node.name: node.edges for node in self.agent.nodes.values()}
@@ -348,7 +349,10 @@ class Dossier:
 
     @property
     def unknown(self) -> Effect | None:
-        """Return the call that a person must settle. If the journal doesn't show it, it is made from the wait."""
+        """Return the call that a person must settle.
+
+        If the journal doesn't show the call, it is built from the wait.
+        """
         wait = self.wait
         if wait is None or wait.kind != Wait.Kind.RECONCILE:
             return None
@@ -404,15 +408,15 @@ class Dossier:
             for line in self.story.answers
         ]
         acts_.sort(key=lambda act: act.at)
-        # One more row of each kind was read than fits on this page, so that both the page and whether there are more
-        # are right.
+        # One more row of each kind was read than fits on this page, so that both the page and the link to the next one
+        # are correct.
         end = max(len(acts_) - most + ACTS_SHOWN, 0)
         start = max(end - ACTS_SHOWN, 0)
         return Window(acts_[start:end], self.sight.acts + 1 if start > 0 else 0, self.sight.acts - 1)
 
     @property
     def links(self) -> list[tuple[str, str]]:
-        """Return the links that features add, with the names of their addresses."""
+        """Return the links that features add, with the names of their URLs."""
         return list(features.parts_of_all(lambda each: each.run_links))
 
     @property
@@ -422,7 +426,7 @@ class Dossier:
 
     @property
     def doubts(self) -> list[tuple[int, str]]:
-        """Return which events on this page can't be trusted, and why."""
+        """Return the events on this page that can't be trusted, with the reason."""
         if self.sight.tab == "journal":
             self.journal  # noqa: B018  read before it is drawn
         return self.drawn.doubts
@@ -458,8 +462,8 @@ def gather(run_id: UUID, page_scope: PageScope = PageScope()) -> Dossier:
     head = heads.get(run_id)
     is_headless, head = head is None, head or Head.standing_in(run_id)
     last = story.last.seq if story.last is not None else 0
-    # Events written in between are found. If events are missing, they were cut off, because event and head are written
-    # in one transaction.
+    # So events written in between are noticed. Missing events were removed, because event and head are written in one
+    # transaction.
     cut = head.seq - last if head.seq > last and not Event.objects.filter(run_id=run_id, seq=head.seq).exists() else 0
     if story.last is not None:
         head.seq = last
@@ -469,7 +473,7 @@ def gather(run_id: UUID, page_scope: PageScope = PageScope()) -> Dossier:
     if hidden is ERASED:
         folded.undraw(run_id)
     opened, agent = folded.Opened(run_id, drawn, hidden=hidden, is_head=True), agent_here(run.graph_id)
-    # Look these up now, so that HTML which the cache drops meanwhile can still be used.
+    # These are looked up now, so that HTML that the cache drops meanwhile can still be used.
     lane = {
         effect.face: html
         for effect in story.effects.shown

@@ -50,8 +50,8 @@ from runs.services.settling.senders import has_hook
 @dataclass(frozen=True, slots=True)
 class Panel:
     """The panel of an unknown outcome.
-    `is_for_two`: two people are needed; `is_own`: the first proposal is the reader's; `can_ask`: the upstream can be
-    queried; `is_read`: the reader may read payloads; `link`: the call in the other system."""
+    `is_for_two`: two people are needed; `is_own`: the reader made the first proposal; `can_ask`: the upstream system
+    can be queried; `is_read`: the reader may read payloads; `link`: the call in the upstream system."""
 
     heard: Heard
     is_for_two: bool
@@ -107,7 +107,7 @@ TABS = {
 
 
 class RunsPage(SharedPage):
-    """Runs, filtered by the address."""
+    """Runs, filtered by the query string."""
 
     template = "runs/list.html"
     section = "runs"
@@ -116,7 +116,7 @@ class RunsPage(SharedPage):
         filters, misread, search = run_list.Filters.of(query), None, features.only(lambda each: each.search)
         try:
             cards, more = run_list.page(filters)
-        except BadSearch as error:  # The search fails, but what was typed stays in the form.
+        except BadSearch as error:  # The search fails, but its text stays in the form.
             misread, cards, more = error, [], ""
         names = list(dict.fromkeys(agent.name for agent in registry.agents()))
         counted = run_list.Numbers({}) if misread else run_list.counts(tally, filters)
@@ -216,14 +216,14 @@ def sight_of(request: HttpRequest) -> PageScope:
 
 
 class RunAct(Act, RunPage):
-    """An operator's action on a run, by a form on its page."""
+    """An operator's action on a run, from a form on its page."""
 
     allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR})
     page, has_own_page = "run", True
 
 
 class Steering(RunAct):
-    """An action for those whom the run's authority allows it, which is checked before the form."""
+    """An action whose permission depends on the run; it is checked before the form."""
 
     @property
     def by(self) -> Actor:
@@ -247,7 +247,7 @@ class Budgets(Steering):
         raising.set_budget(address["run_id"], body.budget, by=by, justification=body.justification, seen=body.if_caps)
 
     def after(self, request: HttpRequest, result: Any, **address: Any) -> HttpResponse:
-        """Show a message, also about whether the run still needs more."""
+        """Show a message, which also tells whether the run still needs more."""
         waits = Wait.objects.filter(run=address["run_id"], kind=Wait.Kind.BUDGET, resolved_at__isnull=True)
         if (asked := spending.exceeded(waits)) is None:
             return super().after(request, result, **address)
@@ -257,7 +257,7 @@ class Budgets(Steering):
 
 
 class Models(RunAct):
-    act, done = authority.MODELS, "Models changed. They apply from the next request on."
+    act, done = authority.MODELS, "Models changed. The models apply from the next request on."
     service, body, reads, takes_fields = staticmethod(thinking.move), ModelsBody, {"models": str.split}, True
 
     def after(self, request: HttpRequest, result: Any, **address: Any) -> HttpResponse:

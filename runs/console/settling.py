@@ -44,7 +44,7 @@ class Reconciliations(RunAct):
     act, done = "reconcile", "Outcome recorded."
 
     def name_form(self, form: Sent, **address: Any) -> str:
-        """Return the name of the form: that of the second person, who agrees, or that of the first."""
+        """Return the name of the form: that of the second person, who confirms, or that of the first."""
         return AGREE if form.texts.get("agrees_with") else self.act
 
     def perform(self, form: Sent, by: Actor, **address: Any) -> Any:
@@ -52,7 +52,7 @@ class Reconciliations(RunAct):
         if form.texts.get("verdict") not in reconciling.VERDICTS:
             problem = {"field": "verdict", "problem": "none chosen", "fix": "choose an outcome"}
             raise InvalidInput("Choose an outcome.", errors=[problem])
-        # The receipt counts only for `happened`; otherwise it need not be JSON.
+        # The receipt is used only for `happened`; otherwise it need not be JSON.
         happened = form.texts["verdict"] == "happened"
         receipt = receipt_of if happened else str
         body = form.read(ReconcileBody, receipt=receipt, sender_is_gone=ticked, agrees_with=whole)
@@ -60,7 +60,7 @@ class Reconciliations(RunAct):
         return reconciling.reconcile(address["run_id"], by=by, **given)
 
     def after(self, request: HttpRequest, result: Any, **address: Any) -> HttpResponse:
-        """Show a message that says whether a second person has to confirm the verdict."""
+        """Show a message that tells whether a second person must confirm the verdict."""
         if result is None:
             return super().after(request, result, **address)
         messages.success(request, "Proposal recorded. A second operator has to confirm it.", extra_tags="hold")

@@ -1,5 +1,5 @@
 """Checks all open sockets together: whether they may stay open, and which runs they may show.
-The checks have threads of their own, because asgiref has a single one, in which a thousand pages would wait for each
+The checks have threads of their own, because asgiref has only one, in which a thousand pages would wait for each
 other."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from runs.journal.notify import Ring, mark_of
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 _READS = RawSQL(READS.format(user='"auth_user"."id"'), [], output_field=BooleanField())
-# The result for a session: its viewer, or a close code with the reason why the socket may not be open.
+# The result for a session: its viewer, or a close code that tells why the socket must be closed.
 Verdict = Viewer | int
 CHECK_SECONDS = 3.0
 SIGNED_OUT, NOT_ALLOWED = 4401, 4403
@@ -111,7 +111,7 @@ class Guard:
                 answers = await in_thread(judged, list(self._ends), self._check)
             except Exception as error:
                 if is_transient(error):
-                    continue  # they are checked again as soon as the database is available
+                    continue  # sessions are checked again as soon as the database is available
                 raise
             for key, verdict in answers.items():
                 for each, who in self._ends.get(key, {}).items():
@@ -123,7 +123,8 @@ def judged(
     keys: list[str | None], check: Callable[[Iterable[str | None]], dict[str | None, Verdict]]
 ) -> dict[str | None, Verdict]:
     """Check all sessions together; after an error that isn't an outage, one by one.
-    A session that can't be checked is closed, so that it doesn't keep others open that have lost their role."""
+    The sockets of a session that can't be checked are closed, so that it doesn't keep those of others open that have
+    lost their role."""
     try:
         return check(keys)
     except Exception as error:
@@ -202,8 +203,10 @@ class Sighted:
         self._known: dict[str, Owned] = {}
 
     async def sees(self, who: Viewer, run_id: str) -> bool:
-        """Return whether a viewer is notified of a run. Of unknown runs, only viewers who see everything are
-        notified."""
+        """Return whether a viewer is notified of a run.
+
+        For unknown runs, only viewers who see everything are notified.
+        """
         if who.sees_all:
             return True
         owned = self._known.get(run_id)
@@ -228,7 +231,7 @@ sighted = Sighted(_owned)
 
 
 class OpenItems:
-    """An account's open items in runs that it may not see. It is notified of nothing else in these runs."""
+    """An account's open items in runs that it may not see. The account is notified of nothing else in these runs."""
 
     def __init__(self, person: int | None) -> None:
         self._person = person

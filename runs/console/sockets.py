@@ -1,7 +1,7 @@
 """Sockets that relay sequence numbers; content comes from the pages, which check access.
 
 Messages are `{"run": id, "seq": n}`; `{"run": null, "seq": 0}` means reload, because notifications may have been
-missed, or for lists a change at `at` (microseconds by the database's clock). Readers of payloads also get `{"saying":
+missed, or (for lists) a change at `at` (microseconds on the database's clock). Readers of payloads also get `{"saying":
 […]}`, live model output. Close codes: 4401 session ended, 4403 no role (within `watch.CHECK_SECONDS`), 4404 no such run
 for this viewer. A changed access scope also closes the socket, so that the page reconnects.
 """
@@ -33,13 +33,13 @@ from runs.journal import notify
 from runs.journal.notify import hub
 from runs.overheard.ears import LiveSubscriptions
 
-# A page reloads at most twice a second. Pages that are notified together share a rendering.
+# A page reloads at most twice a second. Pages that are notified at the same time share a rendering.
 SECONDS = 0.5
 AT_ONCE = 16
 
 
 class Watcher:
-    """An open list with the time of the newest change it was notified of, and whether it processed it."""
+    """An open list with the time of the newest change it was notified of, and whether it has processed that change."""
 
     def __init__(self) -> None:
         self.newest = 0
@@ -59,7 +59,7 @@ class Watcher:
 
 
 class Pulse(notify.Subscription):
-    """Notifications of all runs, as the time of the newest one; 0 if some may have been missed."""
+    """Notifications of all runs, reduced to the time of the newest one; 0 if some may have been missed."""
 
     def __init__(self) -> None:
         super().__init__(None)
@@ -76,21 +76,21 @@ class Pulse(notify.Subscription):
         self._filled.set()
 
     async def newest(self, known: int, *, may_wait: bool) -> int:
-        """Return the newest time; `known` if there is no news.
-        With `may_wait`, it first waits for a notification."""
+        """Return the newest time; `known` if nothing has changed.
+        With `may_wait`, wait for a notification first."""
         if may_wait:
             await self._filled.wait()
         if not self._filled.is_set():
             return known
         self._filled.clear()
         at, self._at = self._at, None
-        # Without a time, or after missed notifications, everything up to now has to be read.
+        # Without a time, or after missed notifications, everything up to now must be read.
         return max(known, at if at else await in_thread(database_now))
 
 
 class Ticks:
     """Notifies the open lists of a process.
-    It is subscribed to notifications as long as there are any lists."""
+    It is subscribed to notifications while any lists are open."""
 
     def __init__(self) -> None:
         self._watchers: set[Watcher] = set()
@@ -150,7 +150,7 @@ class BrowserLeft(Exception):
 
 
 class LiveConsumer(AsyncWebsocketConsumer):
-    """Notifies of changes of all runs, or of the run in the address."""
+    """Notifies of changes of all runs, or of the run in the URL."""
 
     _tasks: list[asyncio.Task[None]]
     _who: Viewer
@@ -257,7 +257,7 @@ class ListConsumer(LiveConsumer):
             await self._tick(await in_thread(database_now))
             async for ring in rings:
                 if await theirs.have_moved(ring) or (ring and await sighted.sees(self._who, ring[0])):
-                    await asyncio.sleep(OWN_SECONDS)  # this notification includes later ones
+                    await asyncio.sleep(OWN_SECONDS)  # this notification covers later ones
                     await self._tick(await in_thread(database_now))
 
     async def _tick(self, at: int) -> None:
@@ -266,7 +266,7 @@ class ListConsumer(LiveConsumer):
 
 class NowhereConsumer(AsyncWebsocketConsumer):
     """Any other address.
-    If it were closed before it is accepted, browsers would see a plain 403 instead of the reason."""
+    If the socket were closed before it is accepted, browsers would see a plain 403 instead of the reason."""
 
     async def connect(self) -> None:
         await self.accept()
@@ -275,7 +275,7 @@ class NowhereConsumer(AsyncWebsocketConsumer):
 
 @contextmanager
 def _to_a_browser() -> Iterator[None]:
-    """Send to the browser. Raises BrowserLeft if it has left, in which case ASGI servers raise OSError."""
+    """Send to the browser. Raises BrowserLeft if the browser has left (then ASGI servers raise OSError)."""
     try:
         yield
     except OSError:

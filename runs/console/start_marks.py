@@ -1,6 +1,6 @@
 """Marks of start forms.
-One mark starts one run, however often its form is sent. A mark is signed for one person and is part of the page's
-address, so that Back and Reload show the same form."""
+A mark identifies a form and starts only one run, however often the form is sent. A mark is signed for one person and is
+part of the page's URL, so that Back and Reload show the same form."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class NotOurForm(InvalidInput):
 
 class FormUsed(DurableAgentsError):
     """The form has already started a run with other values.
-    With the mark `further`, the new values may start another."""
+    With the mark `further`, the new values can start another run."""
 
-    status, code, title = 409, "form-used", "This form has started a run"
+    status, code, title = 409, "form-used", "This form has already started a run"
 
     def __init__(self, further: UUID) -> None:
         super().__init__(
-            "This form has already started a run with other values. You can start another with the new ones."
+            "This form has already started a run with other values. You can start another run with the new values."
         )
         self.further = further
 
@@ -47,7 +47,7 @@ class FormInUse(DurableAgentsError):
     status, code, title = 409, "form-in-use", "Still in progress"
 
     def __init__(self) -> None:
-        super().__init__("This form is still being processed. You can send it again: it acts only once.")
+        super().__init__("This form is still being processed. You can send it again without acting twice.")
 
 
 def token_of(request: HttpRequest, mark: UUID) -> str:
@@ -74,7 +74,7 @@ def run_of(request: HttpRequest, mark: UUID) -> UUID | None:
 
 def start_once(request: HttpRequest, mark: UUID, body: Any, start: Callable[[], UUID]) -> tuple[UUID, bool]:
     """Return the form's run, and whether it is new: a form that is sent twice starts one run.
-    `body` is plain data. Raises FormUsed, FormInUse, and what `start` raises."""
+    `body` is plain data. Raises FormUsed, FormInUse, and the errors of `start`."""
     try:
         return do_once(request, mark, body, start)
     except KeyReused:
@@ -87,7 +87,7 @@ def start_once(request: HttpRequest, mark: UUID, body: Any, start: Callable[[], 
 
 def do_once(request: HttpRequest, mark: UUID, body: Any, act: Callable[[], UUID]) -> tuple[UUID, bool]:
     """Return the id of the object that `act` made, and whether this request made it.
-    Raises KeyReused if the values differ, FormInUse, and what `act` raises."""
+    Raises KeyReused if the values differ, FormInUse, and the errors of `act`."""
     is_new = False
 
     def acting() -> tuple[int, Any]:
@@ -104,7 +104,7 @@ def do_once(request: HttpRequest, mark: UUID, body: Any, act: Callable[[], UUID]
 
 
 def _further(mark: UUID, body: Any) -> UUID:
-    """Return a mark for a used form's new values. The same values always get the same mark."""
+    """Return a mark for the new values of a form that was already used. The same values always get the same mark."""
     return uuid5(mark, hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest())
 
 

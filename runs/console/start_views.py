@@ -103,7 +103,7 @@ class _Filled:
 
 
 class StartPage(Page):
-    """The start form, prefilled from a sample. A POST starts the run. A form that was used names its run."""
+    """The start form, prefilled from a sample. A POST starts the run. A form that was already used shows its run."""
 
     allowed: ClassVar[frozenset[str]] = frozenset({INTEGRATOR, OPERATOR})
     template = "runs/start.html"
@@ -163,7 +163,7 @@ class StartPage(Page):
             text = "Run started." if begun.is_new else "A run with this key is already active."
             return begun.run.id
 
-        # Omitted fields stay omitted, so that a form sent before a field existed still matches.
+        # Omitted fields stay omitted, so that a form sent before the field existed still matches.
         run_id, _ = marks.start_once(request, mark, body.model_dump(mode="json", exclude_unset=True), start)
         return run_id, text
 
@@ -177,8 +177,10 @@ class StartPage(Page):
         error: DurableAgentsError,
         typed: dict[str, Any],
     ) -> HttpResponse:
-        """Render the form again. If its mark is unused it keeps it; otherwise the page names the run that was
-        started."""
+        """Render the form again.
+
+        The form keeps its mark if that is unused; otherwise the page names the run that was started.
+        """
         run_id = marks.run_of(request, mark) if mark is not None else None
         if mark is None or run_id is None:
             return self._show(request, agent, form, mark or marks.new_mark(), filled, error=error, **typed)
@@ -204,7 +206,7 @@ class StartPage(Page):
         return {"used": used, "another": f"{reverse('start')}?{urlencode(another)}"}
 
     def _filled(self, request: HttpRequest, agent: Agent, sample: str | None, token: str) -> _Filled:
-        """Return the form's initial content as requested by the address, or the first sample."""
+        """Return the form's initial content as requested by the query string, or the first sample."""
         like = self._like(request, agent, token)
         chosen = ("0" if agent.samples and like is None else "") if sample is None else sample
         n = int(chosen) if re.fullmatch("[0-9]{1,6}", chosen) else None

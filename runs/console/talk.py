@@ -46,7 +46,7 @@ _EXTRA_FIELDS = {"sent_id": ExtraField()}
 
 @dataclass(frozen=True)
 class NotSent:
-    """A refused message: what was typed, and the reason."""
+    """A refused message: the input, and the reason."""
 
     name: str
     data: Mapping[str, Any]
@@ -75,7 +75,7 @@ class Asking:
 
 @dataclass
 class Talk:
-    """The panel of messages and views. It is false if there is nothing to show."""
+    """The panel of messages and views. The panel is false if there is nothing to show."""
 
     told: list[MessageDetail] = field(default_factory=list)
     more: int = 0
@@ -94,7 +94,7 @@ class Talk:
 def talk_of(
     run: Run, agent: Agent | None, held: Collection[str], wrong: NotSent | None = None, *, hidden: Hidden | None = None
 ) -> Talk:
-    """Return what these roles may see and send. If `hidden` is given, it replaces payloads."""
+    """Return the messages and views that these roles may see and send. If `hidden` is given, it replaces payloads."""
     total = Message.objects.filter(run=run).count() if agent is None or agent.messages else 0
     rows = list(Message.objects.filter(run=run).order_by("-n")[:MAX_SHOWN]) if total else []
     may = run.state not in ENDED and bool({*SENDERS} & {*held})

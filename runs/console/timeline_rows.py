@@ -1,5 +1,5 @@
 """Timeline rows as HTML, with one function for each kind of row.
-They aren't templates, because a page has hundreds."""
+They aren't templates, because a page has hundreds of rows."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _loss(row: Row) -> str:
     if row.is_open:
         then = "Another worker is taking over."
     elif row.is_cut:
-        then = "The next worker was lost before its first step."
+        then = "The next worker was also lost, before its first step."
     else:
         then = f"Another worker took over after {lapse(row.took)}."
     lost = f'<span title="{escape(plainly(row.note))}">Worker {row.count} was lost</span>'
@@ -143,7 +143,7 @@ _STOOD = {
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Drawing of a kind of row. `point` is the tone of the mark of a row without duration, `place` the
+    """The drawing of one kind of row. `point` is the tone of the mark of a row without duration, `place` the
     indentation."""
 
     name: Callable[[Row, Dossier], str]

@@ -1,4 +1,4 @@
-"""URLs of the runs' pages. Actions are nouns to POST to, and each leaves a record of that name."""
+"""URLs of the runs' pages. Actions are nouns to which forms are POSTed; each leaves a record with that name."""
 
 from django.urls import path
 

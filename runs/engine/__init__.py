@@ -1,1 +1,4 @@
-"""The engine without database access. Start with `journal.py` (its port), `call.py`, `visit.py` and `driver.py`."""
+"""The engine without database access.
+
+To read it, start with `journal.py` (its port), `call.py`, `visit.py` and `driver.py`.
+"""

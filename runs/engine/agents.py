@@ -31,7 +31,10 @@ SIGNAL_NAME = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Returned by a node to end the run. `output` is an `Agent.output`, or plain data if none is declared."""
+    """Returned by a node to end the run.
+
+    `output` is an `Agent.output`, or plain data if no output model is declared.
+    """
 
     output: Any = None
 
@@ -62,22 +65,23 @@ class Agent:
     `name` (lower-case-with-hyphens, at most 64 letters) and `version` (`"1.0.0"`) identify it permanently: a changed
     agent needs a new version, and existing runs stay on their version. `input`, `state` and `output` are Pydantic
     models: the input of a run, the state that its nodes pass on (plain data, checkpointed after each node), and the
-    output (None: any plain data). `initial` makes the first state from the input; by default the state is built from
-    the input's fields. `title` and `description` are for people; the title defaults to the name. `samples` are inputs
-    for trying it out. `tools` and `assistants` are all that its nodes may use: a call of any other tool is refused.
-    `budget` limits a run whose start sets no budget (None: no limit). `attributes` maps the names of the attributes by
-    which its runs can be searched and sorted to their types: `{"customer": Keyword(), "due": Date()}`.
+    output (None: any plain data). `initial` builds the first state from the input; by default the state is built from
+    the input's fields. `title` and `description` are shown to people; the title defaults to the name. `samples` are
+    inputs for trying the agent out. `tools` and `assistants` list everything that its nodes may use: a call of any
+    other tool is refused. `budget` limits a run whose start sets no budget (None: no limit). `attributes` maps the
+    names of the attributes by which its runs can be searched and sorted to their types: `{"customer": Keyword(), "due":
+    Date()}`.
 
-    `signals` are the names its nodes wait for: any other name is refused (None: all are accepted, for names made at run
-    time). `screens` are hooks that check content before it reaches a model, a tool or a node, in addition to the
-    installation's; they are not part of the version, so they can become stricter for runs in progress. `undos` are
-    those that calls select with `undo=`, in addition to the tools' own; `on_failure` says what happens to effects that
-    can be undone when a run fails: "undo" or "leave". `migrations` say how runs of earlier versions continue on this
-    one when they are moved. `upgraders` upgrade older states step by step: `{1: f, 2: g}` means that this version's
-    state has number 3 and that `f` turns a state of number 1 into one of number 2, both plain data; without upgraders
-    the number is 1.
+    `signals` are the names of the signals its nodes wait for; others are refused (None: all are accepted, for names
+    made at run time). `screens` are hooks that check content before it reaches a model, a tool or a node, in addition
+    to the installation's; they are not part of the version, so they can become stricter for runs in progress. `undos`
+    lists the undos that calls may select with `undo=`, in addition to the tools' own; `on_failure` tells what happens
+    to effects that can be undone when a run fails: "undo" or "leave". `migrations` tell how runs of earlier versions
+    continue on this one when they are migrated. `upgraders` upgrade older states step by step: `{1: f, 2: g}` means
+    that this version's state has number 3 and that `f` turns a state of number 1 into one of number 2, both plain data;
+    without upgraders the number is 1.
 
-    Raises DefinitionError for a wrong name, version, model or attribute, and for a second agent of the same name and
+    Raises DefinitionError for a wrong name, version, model or attribute, and for a second agent with the same name and
     version.
     """
 
@@ -139,7 +143,7 @@ class Agent:
 
     @property
     def graph_id(self) -> str:
-        """Return name and version, to which runs are bound."""
+        """Return name and version, which identify the code of a run."""
         return f"{self.name}@{self.version}"
 
     def node(
@@ -148,8 +152,8 @@ class Agent:
         """Declare a node: an `async def` of (state, context) that returns the next node's name, or `End(output)`.
 
         `to` names the nodes it may go to (none: it ends the run), `start` marks the first node, `title` is its label in
-        the graph (default: the function's name). Raises DefinitionError for a second node of a name, a second start,
-        and a function that isn't async or takes other parameters.
+        the graph (default: the function's name). Raises DefinitionError for a second node with the same name, a second
+        start, and a function that isn't async or has other parameters.
         """
 
         def declare(function: Callable[..., Any]) -> Node:
@@ -191,10 +195,10 @@ class Agent:
     ) -> Callable[[Callable[[Any, Any], Any]], Message]:
         """Declare a message that a run accepts at any time: a `def` of (state, request) that may change the state.
 
-        It returns the answer, or raises Refused. `name` defaults to the function's, `title` is for people. `takes` and
-        `answers` are the Pydantic models of request and answer (no `answers`: the message is only acknowledged).
-        `check`, a function of (state, request), is called with the recorded state before the request is accepted; if it
-        raises, the request is refused. Raises DefinitionError.
+        It returns the answer, or raises Refused. `name` defaults to the function's, `title` is shown to people. `takes`
+        and `answers` are the Pydantic models of request and answer (without `answers`, the message is only
+        acknowledged). `check`, a function of (state, request), is called with the recorded state before the request is
+        accepted; if it raises, the request is refused. Raises DefinitionError.
         """
 
         def declare(function: Callable[[Any, Any], Any]) -> Message:
@@ -214,8 +218,8 @@ class Agent:
     ) -> Callable[[Callable[[Any], Any]], View]:
         """Declare a view of the recorded state: a plain `def` of (state) that returns an instance of `answers`.
 
-        `answers` is a Pydantic model, `name` defaults to the function's, `title` is for people. Views are not part of
-        the fingerprint, since no run depends on them. Raises DefinitionError.
+        `answers` is a Pydantic model, `name` defaults to the function's, `title` is shown to people. Views are not part
+        of the fingerprint, since no run depends on them. Raises DefinitionError.
         """
 
         def declare(function: Callable[[Any], Any]) -> View:
@@ -248,7 +252,7 @@ class Agent:
         return list({t.name: t for t in every}.values())
 
     def all_undos(self) -> dict[str, Undo]:
-        """Return all undos by the names under which journals record them."""
+        """Return all undos, by the names under which journals record them."""
         return undos_of(self.all_tools(), self.undos)
 
     def validate(self) -> None:
@@ -305,7 +309,10 @@ class Agent:
         return parts(self) if self._parts is None else self._parts
 
     def fingerprint(self) -> str:
-        """Return the digest of `parts`. Both are computed once, because a deployment may replace the source files."""
+        """Return the digest of `parts`.
+
+        Parts and digest are computed once, because a deployment may replace the source files.
+        """
         if not self._fingerprint:
             self._parts = parts(self)
             self._fingerprint = digest(self._parts)
@@ -339,7 +346,7 @@ class Registry:
     def add(self, agent: Agent) -> None:
         """Add an agent.
 
-        Raises DefinitionError for a second one with the same id: it would drive the first one's runs.
+        Raises DefinitionError for a second agent with the same id, because it would drive the runs of the first.
         """
         versions = self._agents.setdefault(agent.name, {})
         if versions.get(agent.version, agent) is not agent:
@@ -347,7 +354,7 @@ class Registry:
         versions[agent.version] = agent
 
     def remove(self, graph_id: str) -> None:
-        """Remove a version. Tests use it for the agents that they define."""
+        """Remove a version. Tests use this for the agents that they define."""
         name, _, version = graph_id.partition("@")
         self._quarantined.discard(graph_id)
         self._agents.get(name, {}).pop(version, None)
@@ -363,7 +370,7 @@ class Registry:
         return self._newest_first(name) if name in self._agents else []
 
     def quarantine(self, graph_id: str) -> None:
-        """Mark a version whose code here differs from the recorded one: its runs can be shown but not driven."""
+        """Mark a version whose code here differs from the recorded one: its runs can be shown, but not driven."""
         self._quarantined.add(graph_id)
 
     def graph_ids(self) -> list[str]:
@@ -382,7 +389,7 @@ class Registry:
         return self._agents[name][version]
 
     def steer(self, *, closed: Iterable[str], kept: Mapping[str, str]) -> None:
-        """Set the versions that starts by bare name skip, and the version that each agent keeps during a rollout."""
+        """Set the versions that starts by name skip, and the version that each agent keeps during a rollout."""
         self._closed, self._kept = frozenset(closed), dict(kept)
 
     def find_for_step(self, reference: str) -> Agent:

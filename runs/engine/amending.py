@@ -26,7 +26,8 @@ NO_CODE = "it was changed by a process without this agent's code"
 @dataclass(frozen=True, slots=True)
 class Amendment:
     """A change that a person made to a call before it was sent. `by` is the person, `why` their reason. `changes`
-    maps each changed field to what the node (or the model) asked for and what was sent: `{"amount": (5000, 4000)}`."""
+    maps each changed field to the value that the node (or the model) requested and the value that was sent: `{"amount":
+    (5000, 4000)}`."""
 
     by: str
     why: str
@@ -34,7 +35,7 @@ class Amendment:
 
 
 def amended_plan(plan: dict[str, Any], arguments: dict[str, Any], tool: Tool | None) -> dict[str, Any]:
-    """Return the plan with these arguments and what the tool derives from them.
+    """Return the plan with these arguments and the entries that the tool derives from them.
 
     `tool` is None if its code isn't available here. Raises ValueError if the arguments don't fit the tool.
     """
@@ -50,7 +51,10 @@ def amended_plan(plan: dict[str, Any], arguments: dict[str, Any], tool: Tool | N
 
 
 def _from_the_first_stage(plan: dict[str, Any]) -> dict[str, Any]:
-    """Reset a plan to its first stage. Required proof is kept, except the text to type: it shows the old arguments."""
+    """Reset a plan to its first stage.
+
+    Required proof is kept, except the text to type, which shows the old arguments.
+    """
     kept = {name: value for name, value in plan.items() if name not in ("passed", "proof")}
     proof = plan.get("proof")
     if isinstance(proof, dict) and (proof := {name: value for name, value in proof.items() if name != "typed"}):
@@ -87,7 +91,7 @@ def moved_along(tool: Tool, before: Any, made: BaseModel, fields: Collection[str
     """Return the fields that the tool's own code changed along with the arguments, other than the editable `fields`."""
     try:
         was = plain(tool.input.model_validate(before))
-    except ValueError:  # the old arguments are from another version of the code
+    except ValueError:  # the old arguments come from another version of the code
         was = before
     return sorted(name for name in changes(was, plain(made)) if name not in fields)
 

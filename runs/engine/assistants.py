@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SCRIPTED = "scripted:"
 UNAVAILABLE = "model_unavailable"
-# Key in a model request's payload for the requests of wrapped agents: digests of the request's parts by name.
+# Key in the payload of a wrapped agent's model request: digests of the request's parts, by name.
 DIGESTS = "digests"
 SMALLEST_WINDOW = 1000
 MAX_MODELS = 8
@@ -65,19 +65,19 @@ class Request:
 class Assistant:
     """A model with instructions, tools and a typed answer.
 
-    `name` identifies it on record, `instructions` is its system prompt, `output` is the Pydantic model of its final
-    answer; its docstring is shown to the model. `tools` are those it may call, each with its own replay class and gate.
-    `offline(messages, info)` is a Pydantic AI `FunctionModel` function that answers when no real model is configured;
-    without it such a request fails. `max_turns` (12) limits the requests of one `think`; beyond it the node gets
-    ModelFailure. `timeout` is in seconds (300) for one request to the model; a slower one is retried like any outage.
-    `most_tokens` is the maximum length of one answer, passed to the provider (None: the provider's default, and a
-    budget reserves 4096 for it).
+    `name` identifies it in records, `instructions` is its system prompt, `output` is the Pydantic model of its final
+    answer; its docstring is shown to the model. `tools` are the tools that it may call, each with its own replay class
+    and gate. `offline(messages, info)` is a Pydantic AI `FunctionModel` function that answers when no real model is
+    configured; without it such a request fails. `max_turns` (12) limits the requests of one `think`; beyond that, the
+    node gets ModelFailure. `timeout` is in seconds (300) for one request to the model; a slower one is retried like any
+    outage. `most_tokens` is the maximum length of one answer, passed to the provider (None: the provider's default; a
+    budget then reserves 4096).
 
     `models` are names like `provider:model`; the next one is used when one is unavailable (none: the installation's
-    models). A run keeps the models that it started with until a person changes them. `window` is their context size in
-    tokens: a conversation close to it is compacted in a recorded step (None: never). `max_repairs` (3) is how many
-    unusable answers in a row are returned to the model for repair before the node gets ModelFailure. `temperature` is
-    sent if given.
+    models). A run keeps its first models until a person changes them. `window` is the models' context size in tokens: a
+    conversation that nearly fills it is compacted in a recorded step (None: never). `max_repairs` (3) is the number of
+    unusable answers in a row that are returned to the model for repair before the node gets ModelFailure. `temperature`
+    is sent to the provider if given.
 
     Raises DefinitionError for a value of the wrong type or out of range.
     """
@@ -94,13 +94,13 @@ class Assistant:
     window: int | None = None
     max_repairs: int = 3
     temperature: float | None = None
-    # It is set for a request for text, and for requests made by an agent of another library.
+    # This is set for requests for text, and for requests made by an agent of another library.
     request: Request | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         whose = f"assistant {self.name!r}"
         if not isinstance(self.name, str) or not isinstance(self.instructions, str):
-            raise DefinitionError(f"{whose}: name and instructions must be texts")
+            raise DefinitionError(f"{whose}: name and instructions must be strings")
         must_be_stable(f"{whose}, output", self.output)
         for t in self.tools:
             if not isinstance(t, Tool):
@@ -137,7 +137,7 @@ class Assistant:
         return made
 
     def own_model(self, name: str) -> Any:
-        """Return the assistant's own model object recorded as `name`; None if the installation makes that model."""
+        """Return the assistant's own model object recorded as `name`; None if the installation creates that model."""
         return None
 
     def tool(self, name: str) -> Tool | None:
@@ -178,7 +178,7 @@ class ModelTurn:
 
 
 class ModelRefused(Exception):
-    """The provider refused the request permanently. With the code UNAVAILABLE another model may be used."""
+    """The provider refused the request permanently. With the code UNAVAILABLE, another model may be used."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -189,7 +189,7 @@ class ModelRefused(Exception):
 def responses() -> TypeAdapter[Any]:
     """Return the adapter for model responses.
 
-    It is cached, because building it is the most expensive part of a turn.
+    The adapter is cached, because building it is the most expensive part of a turn.
     """
     from pydantic_ai.messages import ModelResponse
 

@@ -1,4 +1,7 @@
-"""Types of search attributes. Each converts a value to the text that is recorded, compared and shown."""
+"""Types of search attributes.
+
+Types of search attributes; each converts a value to the text that is recorded, compared and shown.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +34,13 @@ class Attribute:
 
     title: str = ""
     kind: ClassVar[str] = ""
-    is_number: ClassVar[bool] = False  # whether to order by number; other texts are ordered by their bytes
+    is_number: ClassVar[bool] = False  # whether values are ordered as numbers; other texts are ordered by their bytes
     is_list: ClassVar[bool] = False
     called: ClassVar[str] = ""  # the type's name in error messages
     like: ClassVar[str] = ""  # an example for errors and forms
 
     def texts(self, value: Any) -> list[str]:
-        """Return the texts to record for a `value`, one per search term. Raises ValueError."""
+        """Return the texts to record for a `value`, one for each search term. Raises ValueError."""
         return [self.text(value)]
 
     def text(self, value: Any) -> str:
@@ -60,7 +63,7 @@ class Keyword(Attribute):
 
 
 class Keywords(Attribute):
-    """Several short texts, at most 32. A search for any of them finds the run. `title` is the label on pages."""
+    """Several short texts, at most 32. A search for any one of them finds the run. `title` is the label on pages."""
 
     __slots__ = ()
     kind, called, is_list, like = "keywords", "a list of texts", True, "urgent"
@@ -132,7 +135,7 @@ class Date(Attribute):
             return value.isoformat()
         if not isinstance(value, str) or not _DATE.fullmatch(value):
             raise ValueError(
-                f"is {_type(value) if not isinstance(value, str) else 'no day'}; days are written 2026-03-31"
+                f"is {_type(value) if not isinstance(value, str) else 'not a day'}; write days as 2026-03-31"
             )
         try:
             return date.fromisoformat(value).isoformat()
@@ -243,7 +246,7 @@ class BadAttributes(ValueError):
 
 
 def misdeclared(attributes: Any) -> str | None:
-    """Return what is wrong with an agent's declaration; None if it is valid."""
+    """Return the problem with an agent's declaration; None if it is valid."""
     if not isinstance(attributes, Mapping):
         return "attributes must be a mapping of names to types, such as Keyword()"
     if len(attributes) > MAX_ATTRIBUTES:

@@ -100,7 +100,7 @@ class Remaining:
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """A cap that new work would exceed. `used` and `reserved` already count, `wanted` would be added."""
+    """A cap that new work would exceed. `used` and `reserved` are already counted; `wanted` would be added."""
 
     resource: str
     most: int
@@ -114,7 +114,10 @@ class Breach:
 
 
 def breaches(caps: Caps, used: Usage, reserved: Usage, wanted: Usage) -> Iterator[Breach]:
-    """Yield the caps that `wanted` would exceed. A run over a cap may not begin anything that counts against it."""
+    """Yield the caps that `wanted` would exceed.
+
+    A run over a cap may not begin anything that counts against that cap.
+    """
     for name in RESOURCES:
         most, more = getattr(caps, name), getattr(wanted, name)
         if most is None or not more:
@@ -147,7 +150,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A request's model and its price (None: no price is known)."""
+    """A request's model and its price (None if unknown)."""
 
     model: str
     price: Price | None = None
@@ -257,12 +260,12 @@ class Meter:
 
     def __init__(self, caps: Caps = UNLIMITED, used: Usage = NOTHING_USED, *, counts_reads: bool = False) -> None:
         self.caps, self.used = caps, used
-        self.counts_reads = counts_reads  # a shared budget counts reads, so each must be recorded first
+        self.counts_reads = counts_reads  # whether a shared budget counts reads, so that each must be recorded first
         self._reserved: dict[Call, Usage] = {}
-        self.reserved = NOTHING_USED  # total over all calls without a recorded outcome; kept because it is read often
+        self.reserved = NOTHING_USED  # total of all calls without a recorded outcome; stored because it is read often
 
     def breach(self, wanted: Usage, *, excluding: Call | None = None) -> Breach | None:
-        """Return the first cap that this would exceed. The reservation of the call `excluding` doesn't count."""
+        """Return the first cap that `wanted` would exceed. The reservation of the call `excluding` is not counted."""
         others = self.reserved if excluding is None else self.reserved - self.set_aside(excluding)
         return first_breach(self.caps, self.used, others, wanted)
 
@@ -270,7 +273,7 @@ class Meter:
         return list(breaches(self.caps, self.used, self.reserved, wanted))
 
     def left(self) -> Caps:
-        """Return how much of each resource new work may still use; None: no limit."""
+        """Return the amount of each resource that new work may still use; None: no limit."""
         aside = self.reserved
         pairs = ((getattr(self.caps, n), getattr(self.used, n) + getattr(aside, n)) for n in Caps.__slots__)
         return Caps(*(None if most is None else max(0, most - gone) for most, gone in pairs))
@@ -289,7 +292,7 @@ class Meter:
         self._reserved[call] = wanted
 
     def release(self, call: Call) -> None:
-        """Drop the reservation of a call that won't be made after all."""
+        """Drop the reservation of a call that will not be made after all."""
         self.reserved -= self._reserved.pop(call, NOTHING_USED)
 
     def book(self, events: Sequence[e.Event], usage: Usage) -> None:

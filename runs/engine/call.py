@@ -2,13 +2,13 @@
 
     recorded? → unknown outcome? → guards → gate → intend (TX1) → send, with retries → record (TX2)
 
-*Intent*: it is committed before the first send. A read with neither grant nor shared budget has none, and an attempt
-that has one on record gets no second one. *Repeats*: these calls may be sent again: reads; keyed calls while their key
-is valid, unless their upstream was seen to ignore keys or lacks a required certificate; any call after proof that
+*Intent*: it is committed before the first send. A read without grant and shared budget has none, and an attempt with a
+recorded intent gets no second one. *Repeats*: these calls may be sent again: reads; keyed calls while their key is
+valid, unless the upstream system is known to ignore keys or lacks a required certificate; any call after proof that
 nothing was sent; an unsafe call after its reconcile hook says that it did not happen. Each repeat of a call with an
 intent is recorded, or checked against the database, before it is sent. *Settled by a person*: an unsafe call, an
 expired or rejected key, or a distrusted upstream, if the hook doesn't know the outcome; a call that a stricter policy
-no longer allows to be repeated; an answer that can't be recorded; a bug in an unsafe tool; a late result that
+no longer allows to be repeated; an answer that can't be recorded; an error in an unsafe tool's code; a late result that
 contradicts a verdict.
 
 Features take part as guards (guards.py). The gate is in gate.py, unknown outcomes are in unknown.py. CP1 to CP6 are the
@@ -62,21 +62,22 @@ from runs.engine.visit import Visit
 
 # Number of tries covered by one ToolRedispatched: about one round of retries.
 BURST = 16
-# Other workers may already treat this one as dead.
+# By then, other workers may treat this one as dead.
 FENCED = "this worker lost its registration between the intent and the call: not sent"
 
 
 async def call_tool(visit: Visit, slot: str, spec: CallSpec) -> BaseModel:
     """Make or replay one logical call and return its output.
 
-    Raises ToolFailure, Rejected, ContentRefused and MisusedContext; unwinds when the run must wait or stop.
+    Raises ToolFailure, Rejected, ContentRefused and MisusedContext; exits by an internal exception when the run must
+    wait or stop.
     """
     tool = spec.tool
     agent = visit.agent
-    # Only a declared tool can settle an unknown outcome later. `tool()` also finds tools that were added after
-    # `tools_by_name` was cached.
+    # An unknown outcome can only be settled later if the tool is declared. `tool()` also finds tools that were added
+    # after `tools_by_name` was cached.
     if agent.tools_by_name.get(tool.name) is not tool and agent.tool(tool.name) is not tool:
-        problem = f"does not declare the tool {tool.name!r}: name it in tools=[…], or in an assistant's"
+        problem = f"does not declare the tool {tool.name!r}: add it to tools=[…] of the agent or of an assistant"
         raise MisusedContext(f"{agent.graph_id} {problem}")
     call = LogicalCall(visit, slot, spec)
     if not call.is_new and call.past.outcome is not None and not reads.is_too_old(call):
@@ -87,7 +88,7 @@ async def call_tool(visit: Visit, slot: str, spec: CallSpec) -> BaseModel:
                 return known.output
         elif (output := await _begin(call)) is not None:
             return output
-        # A drain waits for an unsafe call: if it were cut off, its outcome would be unknown for good.
+        # A drain waits for an unsafe call: if the call were cut off, its outcome would remain unknown.
         with visit.control.unsafe_call() if tool.is_unsafe else nullcontext():
             return await _record(call, await _send(call))
     finally:
@@ -139,8 +140,8 @@ async def _begin(call: LogicalCall) -> BaseModel | None:
 async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> BaseModel | None:
     """Commit the intent (TX1) with the exact bytes to send.
 
-    A read without grant or shared budget needs none. Returns an output if policies changed meanwhile and a guard then
-    answered the call. If the intent is refused, the run parks or stops.
+    A read without grant and shared budget needs no intent. Returns an output if policies changed meanwhile and a guard
+    then answered the call. If the intent is refused, the run parks or stops.
     """
     visit, tool = call.visit, call.tool
     if call.past.waits:
@@ -222,7 +223,7 @@ async def _try_again(call: LogicalCall, number: int) -> Outcome:
 
 
 async def _try(call: LogicalCall, number: int) -> Outcome:
-    """Make one try and return its recordable outcome. Raises Passing or TimeoutError if it may be retried."""
+    """Make one try and return its outcome in recordable form. Raises Passing or TimeoutError if it may be retried."""
     is_repeat = number > 1 or call.is_resumed
     if is_repeat and (known := await _prepare_repeat(call, number)) is not None:
         return known
@@ -256,9 +257,9 @@ async def _try(call: LogicalCall, number: int) -> Outcome:
 
 
 async def _prepare_repeat(call: LogicalCall, number: int) -> Settled | None:
-    """Check and record that the call is sent again. Return upstream's answer if the call already happened.
+    """Check and record that the call is sent again. Return the upstream system's answer if the call already happened.
 
-    An unsafe call gets here only after proof that it did not happen.
+    For an unsafe call, this is reached only after proof that it did not happen.
     """
     call.park_on_timer()
     for guard in call.guards:
@@ -285,9 +286,10 @@ async def _prepare_repeat(call: LogicalCall, number: int) -> Settled | None:
 
 
 async def _record_repeat(call: LogicalCall, *, is_sender_done: bool) -> None:
-    """Record a repeat as ToolRedispatched, or check that a recorded one still holds. Unwinds if it may not be sent.
+    """Record a repeat as ToolRedispatched, or check that a recorded one still holds. Exits by an internal exception if
+    it may not be sent.
 
-    One event covers `BURST` tries of this claim until policies change. An unsafe call needs one event for each try,
+    One event covers `BURST` tries of this claim, unless policies change. An unsafe call needs one event for each try,
     because a ToolNotDispatched proves only that the tries before it were not sent.
     """
     visit = call.visit
@@ -380,19 +382,22 @@ async def _in_thread(turn: _Turn, call: LogicalCall) -> Any:
         _abandon(turn, call)
         raise
     except asyncio.CancelledError:
-        if not turn.withdraw():  # a call that no run waits for any more must not begin later
+        if not turn.withdraw():  # a call for which no run waits any more must not begin later
             _abandon(turn, call)
         raise
 
 
 def _abandon(turn: _Turn, call: LogicalCall) -> None:
-    """Stop waiting for a running function. Its thread is freed when the function ends; guards read `call.abandoned`."""
+    """Stop waiting for a function that is still running.
+
+    Its thread is freed when the function ends; guards read `call.abandoned`.
+    """
     call.abandoned = turn.when_over
     call.visit.runtime.threads.abandon(call.tool.name, turn.when_over)
 
 
 class _Turn:
-    """A blocking call queued for a thread. If it is withdrawn before it begins, it provably sends nothing."""
+    """A blocking call queued for a thread. If it is withdrawn before it begins, it certainly sends nothing."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self._work, self._lock = work, threading.Lock()
@@ -414,7 +419,7 @@ class _Turn:
                 then()
 
     def when_over(self, then: Callable[[], None]) -> None:
-        """Call `then` when the work has ended; at once if it has ended already."""
+        """Call `then` when the work has ended; at once if it has already ended."""
         with self._lock:
             if not self._is_over:
                 self._then.append(then)
@@ -462,12 +467,13 @@ async def _record_not_sent(call: LogicalCall, why: str) -> None:
 async def _handle_tool_error(call: LogicalCall, bug: BaseException) -> NoReturn:
     """Handle an error in the tool's code.
 
-    A person settles an unsafe call, and a call whose answer is too large to record; any other error fails the run.
+    For an unsafe call, or an answer that is too large to record, a person must settle the outcome; otherwise the run
+    fails.
     """
     if isinstance(bug.__cause__, TooLarge) and call.has_pending_entry:
-        # The call happened, and a repeat would return the same answer. So a person settles it with a receipt.
+        # The call happened, and a repeat would return the same answer. So a person must settle it with a receipt.
         digest = bug.__cause__.digest
-        why = f"it answered, but the answer can't be recorded ({bug}); its digest is {digest}: settle with a receipt"
+        why = f"the tool answered, but the answer can't be recorded ({bug}); digest {digest}: settle it with a receipt"
         await unknown.ask_person(call, why, is_sender_done=not call.may_still_send)
     if call.tool.is_unsafe:
         await unknown.ask_person(call, traceback_of(bug), is_sender_done=not call.may_still_send)
@@ -476,7 +482,7 @@ async def _handle_tool_error(call: LogicalCall, bug: BaseException) -> NoReturn:
 
 
 async def _park_through_outage(call: LogicalCall, trouble: Exception) -> NoReturn:
-    """Park during an outage. After the timer the same key and bytes are sent again.
+    """Park during an outage. Park on a timer, after which the same key and bytes are sent again.
 
     If every try of a keyed call failed before it was sent, that is recorded, so that nobody is asked whether the call
     happened.
@@ -547,9 +553,9 @@ async def _record_refusal(call: LogicalCall, no: Refusal) -> NoReturn:
 
 
 async def _commit(call: LogicalCall, batch: Batch, **outcome: Any) -> Reply:
-    """Commit an outcome. If another outcome was recorded first, that one counts.
+    """Commit an outcome. If another outcome was recorded first, that one is final.
 
-    Reports the outcome as a late result if the lease is lost, and also if the write was cut off and only a person could
+    Reports the outcome as a late result if the lease is lost, or if the write was cut off and only a person could
     settle the call.
     """
     visit = call.visit

@@ -1,6 +1,6 @@
 """Canonical bytes (RFC 8785) and keyed digests of user and model data.
 
-In the canonical form, different spellings of a value have the same hash. Digests of arguments are keyed, because a
+In the canonical form, a value has the same hash however it was written. Digests of arguments are keyed, because a
 plain hash of a low-entropy argument could be guessed after erasure.
 """
 
@@ -42,7 +42,7 @@ class TooLarge(ValueError):
 def canonical(value: Any) -> bytes:
     """Return the RFC 8785 bytes of a value.
 
-    Raises ValueError for what JSON can't represent: NaN, integers beyond 2^53, lone surrogates.
+    Raises ValueError for values that JSON can't represent: NaN, integers beyond 2^53, lone surrogates.
     """
     try:
         return _SORTED.encode(value).encode() if _is_simple(value) else rfc8785.dumps(value)
@@ -53,7 +53,7 @@ def canonical(value: Any) -> bytes:
 def parsed(data: bytes) -> Any:
     """Parse canonical bytes so that they encode to the same bytes again. Raises ValueError.
 
-    Integers beyond 2^53 - 1 become floats, because they were whole floats before encoding.
+    Integers beyond 2^53 - 1 become floats, because they were floats before encoding.
     """
     try:
         return json.loads(data, parse_int=_whole)
@@ -95,13 +95,13 @@ def _is_simple(value: Any) -> bool:
 def digest_of(result: Any) -> str:
     """Return the digest of a result's sorted compact JSON.
 
-    RFC 8785 is not used here, because it would refuse a 64-bit integer when the effect has already happened.
+    RFC 8785 is not used here, because it would refuse 64-bit integers although the effect has already happened.
     """
     return "sha256:" + hashlib.sha256(_DIGESTED.encode(result).encode()).hexdigest()
 
 
 def plain(value: Any) -> Any:
-    """Return the value as plain data, exactly as the journal will return it; a model by its aliases.
+    """Return the value as plain data, exactly as the journal will return it; models use their aliases.
 
     Raises ValueError for values that recording would change, and for sets: their order differs between processes, so a
     repeat would send other bytes.
@@ -117,13 +117,13 @@ def plain(value: Any) -> Any:
 def as_recorded(value: BaseModel, model: type[M]) -> tuple[Any, M]:
     """Return a value as plain data, and the `model` parsed back from it.
 
-    Raises ValueError as `plain` does, naming the field.
+    Raises ValueError like `plain`, naming the field.
     """
     recorded = _dumped(value)
     try:
         loaded = model.model_validate(recorded)
     except ValueError as error:
-        raise ValueError(f"it can't be recorded, since it can't be read back: {error}") from error
+        raise ValueError(f"it can't be recorded, because it can't be read back: {error}") from error
     if loaded != value and (problem := difference(value, loaded, type(value).__name__)):
         raise ValueError(f"it can't be recorded: {problem}")
     return recorded, loaded
@@ -134,7 +134,7 @@ def _dumped(value: Any) -> Any:
         if isinstance(value, BaseModel):
             if _may_hold_anything(type(value)):
                 _refuse_sets(value.model_dump(by_alias=True))
-            value = value.model_dump(mode="json", by_alias=True)  # `to_json` would turn NaN into null, or keep it
+            value = value.model_dump(mode="json", by_alias=True)  # `to_json` would turn NaN into null, or leave it
         text = _PLAIN.encode(value)
         size = len(data := text.encode())
         if size > MAX_VALUE:
@@ -157,7 +157,7 @@ def as_json(value: Any) -> Any:
 
 
 def difference(value: Any, loaded: Any, where: str) -> str:
-    """Describe the first difference between a value and what was loaded back; empty if there is none.
+    """Describe the first difference between a value and the value loaded back; empty if there is none.
 
     Tuples may become lists, and private attributes are ignored.
     """
@@ -167,19 +167,21 @@ def difference(value: Any, loaded: Any, where: str) -> str:
         return _difference_of_models(value, loaded, where)
     if type(value) is not type(loaded):
         same = value == loaded
-        return "" if same else f"{where} is a {type(value).__name__} and would come back as a {type(loaded).__name__}"
+        return (
+            "" if same else f"{where} is a {type(value).__name__} but would be read back as a {type(loaded).__name__}"
+        )
     if isinstance(value, dict):
         if missing := [key for key in value if key not in loaded]:
-            return f"{where} has the key {missing[0]!r}, a {type(missing[0]).__name__}, which would come back as a text"
+            return f"{where} has the key {missing[0]!r}, a {type(missing[0]).__name__}, which would become a string"
         pairs = [(each, loaded[key], f"{where}.{key}") for key, each in value.items()]
     elif isinstance(value, (list, tuple)):
         pairs = [(a, b, f"{where}[{i}]") for i, (a, b) in enumerate(zip(value, loaded, strict=False))]
     else:
         kind: Any = type(value)
         same = kind.__eq__ is object.__eq__ or value == loaded
-        return "" if same else f"{where}, a {type(value).__name__}, would come back as another value"
+        return "" if same else f"{where}, a {type(value).__name__}, would be read back as a different value"
     found = next(filter(None, (difference(*each) for each in pairs)), "")
-    return found or ("" if len(value) == len(loaded) else f"{where} would come back with other entries")
+    return found or ("" if len(value) == len(loaded) else f"{where} would be read back with different entries")
 
 
 def _difference_of_models(value: BaseModel, loaded: BaseModel, where: str) -> str:
@@ -212,13 +214,13 @@ def _refuse_sets(value: Any) -> None:
 
 @lru_cache(maxsize=1024)
 def _may_hold_anything(model: type[BaseModel]) -> bool:
-    """Return whether a field's type is too open for `unordered` to know which values it will hold."""
+    """Return whether a field's type is too open for `unordered` to know which values it will contain."""
     schemas = (schema for _, schema in schemas_in(model.__pydantic_core_schema__, ""))
     return any(s["type"] in _OPEN or getattr(s.get("cls"), "model_config", {}).get("extra") == "allow" for s in schemas)
 
 
 def unordered(model: type[Any]) -> str | None:
-    """Return the first field that holds a set, at any depth, as `Model.field`; None if there is none."""
+    """Return the first field that contains a set, at any depth, as `Model.field`; None if there is none."""
     _complete(model)
     schema = getattr(model, "__pydantic_core_schema__", {})
     return next((where for where, part in schemas_in(schema, model.__name__) if part["type"] in _UNORDERED), None)
@@ -231,11 +233,11 @@ def _complete(model: type[Any]) -> bool:
     return bool(getattr(model, "__pydantic_complete__", True))
 
 
-# These are pydantic-core's type names. A set in a model has one of them whatever its annotation is: Set, AbstractSet,
-# frozenset.
+# These are pydantic-core's type names. A set in a model has one of these names, whatever its annotation is: Set,
+# AbstractSet, frozenset.
 _UNORDERED = frozenset({"set", "frozenset"})
 _OPEN = frozenset({"any", "set", "frozenset", "is-instance", "custom-error", "function-plain", "generator"})
-# These parts of a schema hold the author's values and functions, not types.
+# These parts of a schema contain the author's values and functions instead of types.
 _NO_TYPES = frozenset({"metadata", "config", "default", "expected", "members", "serialization"})
 
 
@@ -250,7 +252,7 @@ def unstable(model: Any) -> str:
 def _problem_in(model: type[BaseModel], is_complete: bool) -> str:
     """Return the problem that `unstable` reports.
 
-    The result is cached, because every visit asks about the models of its calls; a model that is completed later is
+    The result is cached, because every visit checks the models of its calls; a model that is completed later is
     checked again.
     """
     if (where := unordered(model)) is not None:
@@ -274,13 +276,13 @@ def _lossy_fields(model: type[BaseModel]) -> Iterator[str]:
 def _problem_of(kind: type[Any], name: str, field: FieldInfo) -> str:
     if field.exclude:
         if kind.__pydantic_decorators__.computed_fields.keys() & set(_names_read(kind, name, field)):
-            return ""  # a computed field records it under the name that is read, as in Pydantic AI's file types
+            return ""  # a computed field records the value under the name that is read, as in Pydantic AI's file types
         return "is excluded from what is recorded, so it would come back as its default: leave out `exclude=True`"
     stored = field.serialization_alias or name
     if stored not in (accepted := _names_read(kind, name, field)):
         return (
             f"is recorded as {stored!r} and read as {' or '.join(map(repr, accepted))}, so its value would be lost:"
-            " give it one `alias`, or a `validation_alias` that also takes that name"
+            " give it one `alias`, or a `validation_alias` that also accepts that name"
         )
     decorators = kind.__pydantic_decorators__
     is_own = bool(decorators.model_serializers) or any(
@@ -328,7 +330,9 @@ def schemas_in(schema: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
             for field, each in part.items():
                 yield from schemas_in(each, f"{where}.{field}")
         elif name in ("fields", "computed_fields"):
-            for each in (each for each in part if isinstance(each, dict)):  # a dataclass lists field names too
+            for each in (
+                each for each in part if isinstance(each, dict)
+            ):  # a dataclass schema lists field names as well
                 yield from schemas_in(each, f"{where}.{each.get('name') or each.get('property_name')}")
         elif name not in _NO_TYPES:
             yield from schemas_in(part, where)
@@ -337,7 +341,7 @@ def schemas_in(schema: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
 def has_at_most(value: Any, characters: int) -> bool:
     """Return whether the JSON of plain data has at most this many characters.
 
-    Values that are obviously far shorter, such as most arguments, are not encoded.
+    Values that are obviously much shorter, such as most arguments, are not encoded.
     """
     if type(value) is dict and len(value) <= 64:
         for name, each in value.items():
@@ -394,13 +398,13 @@ def idempotency_key(run_id: str, slot: str, attempt: int, secret: bytes | None) 
 
 
 def callback_token(run_id: str, slot: str, attempt: int, secret: bytes) -> str:
-    """Return the token with which upstream answers an attempt later.
+    """Return the token with which the upstream system answers an attempt later.
 
-    It is derived, not stored: see `idempotency_key`.
+    The token is derived instead of stored: see `idempotency_key`.
     """
     return hmac.digest(secret, f"callback token\x00{run_id}|{slot}|{attempt}".encode(), "sha256").hex()
 
 
 def token_digest(token: str) -> bytes:
-    """Return the digest by which the wait for a callback is found."""
+    """Return the digest with which the wait for a callback is found."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()

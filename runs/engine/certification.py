@@ -1,4 +1,7 @@
-"""Certificates of keyed tools. They say whether the upstream was seen to honour idempotency keys."""
+"""Certificates of keyed tools.
+
+Certificates of tools: they tell whether the upstream system was seen to honour idempotency keys.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,16 @@ Policy = Literal["allow", "warn", "refuse"]
 Word = Literal[
     "certified", "not_probed", "expired", "changed", "unclear", "ignores_keys", "refuses_repeats", "hook_denies"
 ]
-# The upstream was seen to treat a repeat as a second order, or to refuse it. Calls of such tools aren't repeated
-# without asking, keyed or not.
+# The upstream system was seen to treat a repeat as a second order, or to refuse it. Calls of such tools aren't repeated
+# without asking, even keyed ones.
 _UNSAFE: frozenset[Word] = frozenset({"ignores_keys", "refuses_repeats"})
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeVerdict:
-    """Verdict on a tool by its newest probe.
+    """The verdict on a tool according to its newest probe.
 
-    `found` is what that probe saw, even if it has expired or the tool has changed since; `until` is its expiry.
+    `found` is the finding of that probe, even if it has expired or the tool has changed since; `until` is its expiry.
     """
 
     word: Word
@@ -35,15 +38,15 @@ class ProbeVerdict:
 
     @property
     def is_unsafe(self) -> bool:
-        """Return whether the last probe saw that upstream doesn't recognize repeats.
+        """Return whether the last probe found that the upstream system doesn't recognize repeats.
 
-        Only another probe revokes that.
+        Only another probe can revoke that.
         """
         return self.found in _UNSAFE
 
     @property
     def is_denier(self) -> bool:
-        """Return whether the last probe saw the reconcile hook miss an effect: its "did not happen" proves nothing."""
+        """Return whether the last probe found that the hook missed an effect: its "did not happen" is no proof."""
         return self.found == "hook_denies"
 
 
@@ -52,7 +55,7 @@ NOT_PROBED = ProbeVerdict("not_probed")
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The verdict on a keyed tool, with details of its newest probe: the finding, who made it and when."""
+    """The verdict on a keyed tool, with details of its newest probe: the finding, its author and its time."""
 
     standing: ProbeVerdict
     told: str = ""

@@ -68,7 +68,7 @@ def _seconds(number: float) -> timedelta:
 
 
 def _noted(method: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Track a method's call until it is awaited, so that calls without `await` can be reported."""
+    """Track a method's call until it is awaited, so that calls without `await` are reported."""
     return _tracked(method, is_step=False)
 
 
@@ -137,7 +137,7 @@ class Context:
 
     @property
     def trace_id(self) -> str:
-        """The trace id. It stays the same when the run is resumed."""
+        """The trace id. The id stays the same when the run is resumed."""
         return self._visit.trace_id
 
     @_step
@@ -153,14 +153,13 @@ class Context:
         undo: AskedUndo = OF_THE_TOOL,
         documents: Sequence[Document] = (),
     ) -> Any:
-        """Call a `tool` with `args`, its input model or a mapping that fits it, and return its output model.
-        `evidence`, `why` and `documents` (default: those that its gate makes from `args`) are shown to those who
+        """Call a `tool` with `args`, its input model or a mapping with its fields, and return its output model.
+        `evidence`, `why` and `documents` (default: those that its gate creates from `args`) are shown to those who
         approve the call; `grant` is an approval obtained before with `approve(tool=…)`. `max_age` limits the age of a
         pure tool's answer: older cache entries are ignored, and an older recorded answer is read again unless the run
-        already continued from it. `undo`, one of the agent's `undos`, replaces the tool's own way to undo the effect;
-        None: it can't be undone. Raises ToolFailure (a definite refusal), Rejected (its gate was denied),
-        ContentRefused (a hook withheld the arguments), pydantic's ValidationError (wrong arguments; nothing is
-        sent)."""
+        already continued from it. `undo`, one of the agent's `undos`, replaces the tool's own undo; None: the effect
+        can't be undone. Raises ToolFailure (a definite refusal), Rejected (its gate was denied), ContentRefused (a hook
+        withheld the arguments), pydantic's ValidationError (wrong arguments; nothing is sent)."""
         visit = self._visit
         slot = visit.next_slot()
         if max_age is not None:
@@ -200,10 +199,10 @@ class Context:
     ) -> Any:
         """Let the `assistant` work on the `prompt`, with its tools, and return its final answer, an `assistant.output`.
         A prompt is a text, or a list of texts and Pydantic AI's files (BinaryContent, ImageUrl and so on). `after` is
-        an earlier conversation, such as `await ctx.handed_over()`, shown to it as data. `assistant` may also be a
-        Pydantic AI agent, if one of the agent's `assistants` is `durable(…)` of it; `deps` are its dependencies, which
-        aren't recorded, and its output is returned. Raises ModelFailure, Rejected (a gate of one of its tools was
-        denied), ContentRefused (a hook withheld the prompt)."""
+        an earlier conversation, such as `await ctx.handed_over()`, which is shown to it as data. `assistant` may also
+        be a Pydantic AI agent, if one of the agent's `assistants` is `durable(…)` of it; `deps` are its dependencies,
+        which aren't recorded, and the output of that agent is returned. Raises ModelFailure, Rejected (a gate of one of
+        its tools was denied), ContentRefused (a hook withheld the prompt)."""
         visit, slot = self._visit, self._visit.next_slot()
         known = assistant if isinstance(assistant, Assistant) else find_wrapped(visit.agent.assistants, assistant)
         if isinstance(known, WrappedAgent):
@@ -246,15 +245,15 @@ class Context:
         documents: Sequence[Document] = (),
     ) -> Grant:
         """Ask the people of `queue` for approval and wait. Raises Rejected, or its subclass Expired after `within`.
-        `within` (7 days, or working hours of the queue's calendar) is the deadline; `on_timeout` and `escalate_to` say
-        what happens then, as in `Gate`. With `tool`, `body` is that tool's input and the grant permits exactly that
-        call; without it, the approval is only information. `title` is the question's heading, `effect` says what will
-        happen, `rule` why people are asked, `headline` is the deciding fact; `evidence` and `why` are shown with it.
-        `amount` is the amount at stake, for approvers with a limit (default: as declared by the tool's own gate).
-        `quorum` is how many different people of `queue` must approve, `then` are the stages after that; the default is
-        the requirement of the tool's own gate if that asks the same queue, otherwise one approval. `documents` are
-        shown in full, such as what is to be signed or paid; they must have the same bytes at each replay (default:
-        those that the tool's own gate makes from this body)."""
+        `within` (7 days, or working hours of the queue's calendar) is the deadline; `on_timeout` and `escalate_to`
+        determine what happens then, as in `Gate`. With `tool`, `body` is that tool's input and the grant permits
+        exactly that call; without it, the approval is only information. `title` is the question's heading, `effect`
+        tells what will happen, `rule` why people are asked, and `headline` is the decisive fact; `evidence` and `why`
+        are shown with it. `amount` is the amount at stake, for approvers with a limit (default: as declared by the
+        tool's own gate). `quorum` is the number of different people of `queue` who must approve, and `then` lists the
+        stages after that; the default is the requirement of the tool's own gate if that asks the same queue, otherwise
+        one approval. `documents` are shown in full, such as what is to be signed or paid; they must have the same bytes
+        at each replay (default: those that the tool's own gate creates from this body)."""
         visit = self._visit
         if problem := wrong_word(time := Time(within, on_timeout, escalate_to)):
             raise ValueError(f"approve({queue!r}): {problem}")
@@ -292,7 +291,7 @@ class Context:
         return await grant_from_decision(visit, slot, record, request, tool=name, arguments=arguments)
 
     def _amount_of(self, tool: Tool | None, body: Any, amount: Amount | None) -> dict[str, Any]:
-        """Return the plan's entry for the amount; empty if none is declared."""
+        """Return the plan's entry for the amount; empty if no amount is declared."""
         if amount is not None:
             return {"amount": amount_entry(lambda _: amount, body)}
         return tool.gate.amount_for(body) if tool is not None and tool.gate is not None and body is not None else {}
@@ -312,7 +311,7 @@ class Context:
         tags: Sequence[str] = (),
         attributes: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Start a run of another `agent` with this `input`, and wait for its end without holding a worker.
+        """Start a run of another `agent` with this `input`, and wait for its end without occupying a worker.
 
         `agent` is an agent, a name, or name@version. Returns its output, as an instance of the agent's `output` if the
         agent object is given. `budget` is reserved from this run's budget (default: all that is left); `tags` and
@@ -336,7 +335,7 @@ class Context:
 
     @_step
     async def sleep(self, seconds: float | None = None, *, until: datetime | None = None) -> None:
-        """Wait for `seconds`, or `until` an aware datetime, without holding a worker.
+        """Wait for `seconds`, or `until` an aware datetime, without occupying a worker.
 
         Raises ValueError if out of range.
         """
@@ -374,10 +373,11 @@ class Context:
 
     @_step
     async def message(self, *names: str, within: timedelta = timedelta(days=7), or_else: Any = RAISE) -> Any:
-        """Wait until a message with one of these `names` is answered (default: any that the agent takes).
+        """Wait until a message with one of these `names` is answered (default: any that the agent accepts).
 
-        Check the state first: earlier messages have been handled. Returns the message as a `Taken`; its changes are in
-        the state. After the time `within` (7 days): returns `or_else`, or raises TimedOut if there is none.
+        Check the state first, because earlier messages have already been handled. Returns the message as a `Taken`; its
+        changes are already in the state. After the time `within` (7 days): returns `or_else`, or raises TimedOut if
+        there is none.
         """
         return await await_message(self._visit, self._visit.next_slot(), names, within, or_else)
 
@@ -405,24 +405,24 @@ class Context:
     async def set_attributes(self, **values: Any) -> None:
         """Set search attributes to these `values`: `set_attributes(customer="ACME", tags=["late"])`.
 
-        Others are kept; None unsets. Raises MisusedContext, and sets nothing, for names or types that the agent doesn't
-        declare.
+        Others are kept; None removes an attribute. Raises MisusedContext, and sets nothing, for names or types that the
+        agent doesn't declare.
         """
         await set_attributes(self._visit, self._visit.next_slot(), values)
 
     @_noted
     async def now(self) -> datetime:
-        """Return the database's time. Every replay returns the same."""
+        """Return the database's time. Every replay returns the same value."""
         return datetime.fromisoformat(self._value("now", lambda: self._visit.journal.now().isoformat()))
 
     @_noted
     async def random(self) -> float:
-        """Return a random number from 0 up to 1. Every replay returns the same."""
+        """Return a random number from 0 up to 1. Every replay returns the same value."""
         return float(self._value("random", lambda: _random.random()))
 
     @_noted
     async def uuid(self) -> UUID:
-        """Return a random UUID. Every replay returns the same."""
+        """Return a random UUID. Every replay returns the same value."""
         return UUID(self._value("uuid", lambda: str(uuid4())))
 
     @_noted
@@ -437,9 +437,10 @@ class Context:
         return Remaining(**{name: left.get(name) for name in RESOURCES})
 
     def transcript(self) -> list[Said]:
-        """Return the lines of this visit's conversations (each `think`), in order, to pass on with `Handoff`.
+        """Return the lines of this visit's conversations (one for each `think`), in order, to be passed on with
+        `Handoff`.
 
-        A long transcript is cut to its newest lines.
+        A long transcript is shortened to its newest lines.
         """
         return shortened([line for talk in self._visit.talks for line in talk.lines()])
 
@@ -447,7 +448,7 @@ class Context:
     async def handed_over(self) -> list[Said]:
         """Return the transcript that was handed over to this run; empty if there is none.
 
-        Others wrote it: pass it to `think(…, after=…)`, which shows it as data.
+        It is by others, so pass it to `think(…, after=…)`, which shows it as data.
         """
         come = await self._visit.look_up(self._visit.journal.origin())
         lines = payload_of(come).get("transcript") or []
@@ -457,7 +458,7 @@ class Context:
         """Log a line for people: `message`, then `fields` as name=value.
 
         `level` is debug, info, warning or error. The run keeps its newest 500 lines; the worker's log has all of them.
-        Lines aren't journaled: a replay adds no second line to the run, and a crash may lose the last ones.
+        Lines aren't journaled: a replay does not add them again, and a crash may lose the latest ones.
         """
         text = tell_line(self._visit, message, level, fields)
         log.log(logging.getLevelNamesMapping()[level.upper()], "run %s: %s", self.run_id, on_one_line(text))
@@ -470,7 +471,7 @@ class Context:
         tell_progress(self._visit, done, of, note)
 
     def _value(self, what: str, read: Any) -> Any:
-        """Return a value from outside the node. It is read once and recorded with the next transaction."""
+        """Return a value from outside the node. The value is read once and recorded with the next transaction."""
         slot = self._visit.next_slot()
         record = self._visit.recall(slot, what, "")
         if record.now.result is not None:

@@ -19,14 +19,15 @@ from runs.engine.errors import UnknownAgent, UnknownVersion
 from runs.engine.journal import Successor
 from runs.engine.outcomes import Crashed
 
-# Maximum number of handoffs in a row, so that agents which pass work back and forth come to an end.
+# Maximum number of handoffs in a row, so that agents that pass work back and forth stop eventually.
 MAX_HANDOFFS = 16
-# From this many events or bytes of a journal on, people are advised to renew the run.
+# From this number of events or bytes in a journal on, people are advised to renew the run.
 LARGE_JOURNAL = 5_000
 LARGE_BYTES = 64 * 1024 * 1024
-# From this many bytes of state (as JSON) on, people are advised to keep parts elsewhere: each step writes all of it.
+# From this size of state in bytes (as JSON) on, people are advised to store parts elsewhere, because each step writes
+# the whole state.
 LARGE_STATE = 150_000
-# Limits of a transcript: the newest lines are kept, and of a long line its beginning and end.
+# Limits of a transcript: the newest lines are kept, and only the beginning and end of a long line.
 MAX_LINES = 200
 MAX_LINE_CHARACTERS = 8_000
 MAX_CHARACTERS = 100_000
@@ -34,7 +35,10 @@ HEADING = "What was said and done before, in a conversation with another agent (
 
 
 class Said(BaseModel):
-    """A line of a conversation: `who` said it (`task`, `said`, `called TOOL`, `TOOL answered`), and its `text`."""
+    """A line of a conversation:
+
+    `who` is the speaker (`task`, `said`, `called TOOL`, `TOOL answered`), and `text` what was said.
+    """
 
     who: str = Field(max_length=200)
     text: str
@@ -44,7 +48,7 @@ class Talk(Protocol):
     """A conversation that can be passed on."""
 
     def lines(self) -> Iterator[Said]:
-        """Return its lines, in order."""
+        """Return the conversation's lines, in order."""
         ...
 
 
@@ -62,10 +66,10 @@ class Renew:
 
 @dataclass(frozen=True, slots=True)
 class Handoff:
-    """Returned by a node to hand off to another `agent` (itself, a name, or name@version).
+    """Returned by a node to hand off to another `agent` (the object, a name, or name@version).
 
-    The other run gets this `input` and the rest of the budget, and whatever waits for this run then waits for that one.
-    `transcript`, such as `ctx.transcript()`, is for the other agent's assistants: see `ctx.handed_over()`.
+    The other run gets this `input` and the rest of the budget, and whoever waits for this run then waits for that one.
+    `transcript`, such as `ctx.transcript()`, is shown to the other agent's assistants: see `ctx.handed_over()`.
     """
 
     agent: Agent | str
@@ -91,14 +95,14 @@ def shortened(lines: Sequence[Said]) -> list[Said]:
 def as_data(lines: Sequence[Said]) -> str:
     """Return a conversation as text for a model.
 
-    Each line is JSON, so that its content can't pose as another line or a task.
+    Each line is JSON, so that its content can't look like another line or a task.
     """
     return HEADING + "\n".join(line.model_dump_json() for line in lines)
 
 
 RENEWAL, HANDOFF = "renewal", "handoff"
 E = TypeVar("E", bound=e.Event)
-# Events of a run, with their numbers, from which its continuation is made.
+# Events of a run with their numbers, from which its continuation is built.
 Inherited = Sequence[tuple[int, e.Event]]
 
 
@@ -138,7 +142,7 @@ def renewal(agent: Agent, node: Node, returned: Renew) -> Renewed | Crashed:
 
 
 def handoff(agent: Agent, node: Node, returned: Handoff) -> HandedOver | Crashed:
-    """Validate a Handoff, including everything that the start of the other agent would refuse."""
+    """Validate a Handoff, including all checks that starting the other agent makes."""
     wanted = returned.agent.graph_id if isinstance(returned.agent, Agent) else str(returned.agent)
     try:
         to = registry.find_for_step(wanted)
@@ -247,7 +251,7 @@ def _or_default(left: Caps, successor: Agent) -> Caps:
 
 
 def _found_by(successor: Agent, inherited: Inherited, by: str) -> Iterator[e.AttributesSet]:
-    """Yield the event that sets the origin's current attributes, as far as the new agent declares them too."""
+    """Yield the event that sets the origin's current attributes, limited to those that the new agent also declares."""
     values: dict[str, list[tuple[str, str]]] = {}
     for event in (event for _, event in inherited if isinstance(event, e.AttributesSet)):
         values |= {name: [] for name in event.named}
@@ -267,7 +271,7 @@ def _found_by(successor: Agent, inherited: Inherited, by: str) -> Iterator[e.Att
 def _models(inherited: Inherited, by: str) -> Iterator[e.ModelsChosen]:
     """Yield the origin's current choices of models.
 
-    That is the last choice for each assistant, unless a later choice for all assistants replaced it.
+    This is the last choice for each assistant, unless a later choice for all assistants replaced it.
     """
     last: dict[str, e.ModelsChosen] = {}
     for event in (event for _, event in inherited if isinstance(event, e.ModelsChosen)):
@@ -327,6 +331,6 @@ class MemoryContinuation:
         return [event for event in self.run.events if isinstance(event, e.AnswerTakenOver)]
 
     async def undone(self: _InMemory, places: Collection[Place]) -> set[Place]:
-        """Return those of these places that a test marked as undone."""
+        """Return which of these places a test marked as undone."""
         self._fence()
         return {place for place in places if place in self.run.undone_elsewhere}

@@ -24,8 +24,8 @@ _BRANCHES = (ast.If, ast.IfExp, ast.Match, ast.BoolOp, ast.Try, *FUNCTIONS, ast.
 
 
 def parameters_problem(function: Callable[..., Any], state: type[BaseModel]) -> str | None:
-    """Return what is wrong with a node's parameters; None if it can be called as `function(state, ctx)`."""
-    # The parameters of a decorator's wrapper count, not those of the function that it wraps.
+    """Return the problem with a node's parameters; None if it can be called as `function(state, ctx)`."""
+    # What counts are the parameters of a decorator's wrapper, not those of the wrapped function.
     signature = inspect.signature(function, follow_wrapped=False)
     try:
         signature.bind(None, None)
@@ -53,7 +53,7 @@ def _annotated(parameter: inspect.Parameter) -> str:
 
 
 def state_problem(input: type[BaseModel], state: type[BaseModel]) -> str | None:
-    """Return why the first state can't be built from the input, judging by the fields that both declare; else None."""
+    """Return why the first state can't be built from the input, comparing the fields that both declare; else None."""
     if issubclass(input, RootModel) or issubclass(state, RootModel) or input.model_config.get("extra") == "allow":
         return None
     reads, writes = state.__pydantic_decorators__, input.__pydantic_decorators__
@@ -83,7 +83,7 @@ def _aliases(alias: str | AliasPath | AliasChoices | None) -> Iterator[str]:
 def sample_problem(document: Any, input: type[BaseModel], begin: Callable[[Any], Any] | None) -> str | None:
     """Return why a run can't start with a sample's document; None if it can.
 
-    `begin` makes the first state; it is given only if that runs no code of the author.
+    `begin` builds the first state; it is only given if that runs none of the author's code.
     """
     made = f"input={input.__name__}"
     try:
@@ -136,7 +136,7 @@ def _calls_in(
 
 
 def _before_branches(body: list[ast.stmt]) -> list[ast.stmt]:
-    """Return the statements that always run, whatever the arguments are."""
+    """Return the statements that always run, regardless of the arguments."""
     return list(takewhile(lambda statement: not any(isinstance(n, _BRANCHES) for n in ast.walk(statement)), body))
 
 
@@ -163,7 +163,7 @@ def _handed(call: ast.Call, context: str, helper: Any) -> str | None:
 
 
 def _visible(function: FunctionType) -> Mapping[str, Any]:
-    """Return the values of the names that a function reads from outside, without those that it binds itself."""
+    """Return the values of the names that a function reads from outside, except those that it binds itself."""
     code = function.__code__
     cells = zip(code.co_freevars, function.__closure__ or (), strict=False)
     known = {**function.__globals__, **{name: content(cell) for name, cell in cells}}

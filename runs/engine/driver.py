@@ -1,6 +1,6 @@
 """Drives a claimed run until it waits, stops or ends.
 
-Each change is written by one journal call under the claimant's lease.
+Each change is written by one journal call under the worker's lease.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ class Driver:
         self.wish: e.CancelRequested | None = None  # the latest request to cancel the run
         self.entry: tuple[str, Any] | None = None  # node and state to enter first, if not from the input
         self.fork: Fork | None = None
-        self.undo_asked: e.UndoAsked | None = None  # set if the run was ended from outside: undo its effects first
+        self.undo_asked: e.UndoAsked | None = (
+            None  # set if the run was ended from outside and its effects must be undone first
+        )
         self.depth = 0
         self._wrote = ""  # the fingerprint of other code that wrote the checkpoint, until an operator checked it
         self._unread: JournalBroken | None = None  # why no node can continue; ending the run needs none
@@ -64,7 +66,7 @@ class Driver:
         self._at_end = Ending(agent, journal, runtime, control, trace_id)
 
     async def drive(self) -> str:
-        """Work until the run is released. Raises StaleLease when another claimant has the run.
+        """Work until the run is released. Raises StaleLease when another worker has claimed the run.
 
         Returns parked, paused, released, halted, completed, failed, cancelled or operator.
         """
@@ -114,7 +116,7 @@ class Driver:
         return await self._note_skipped(history)
 
     async def _note_skipped(self, history: History) -> Reply:
-        """Record each newer checkpoint that can't be used, once. Runs of older protocols have no event for that."""
+        """Record, once, each newer checkpoint that can't be used. Runs of older protocols have no such event."""
         assert self.created is not None
         if not history.skipped or self.created.protocol < SKIPPED_CHECKPOINTS:
             return history.reply
@@ -141,7 +143,7 @@ class Driver:
     async def _enter(self, node: str, state: Any, buffered: tuple[e.Event, ...] = ()) -> str | None:
         """Record a visit's entry and its checkpoint in one commit, so that no call is in progress at the checkpoint.
 
-        If the journal has the visit already, its checkpoint was damaged: then nothing is written, and the visit's
+        If the journal already contains the visit, its checkpoint was damaged: then nothing is written, and the visit's
         recorded calls stay on the tape.
         """
         visit, over = self.at.visit + 1, f"{self.at.generation}.{self.at.visit}"
@@ -158,7 +160,7 @@ class Driver:
         return None if reply.stop is None else await self._stopped(reply.stop)
 
     async def _held(self) -> str | None:
-        """Stop if an operator must act first: an open stop, a checkpoint of other code, or unreported late results."""
+        """Stop if an operator must act first: an open stop, a checkpoint by other code, or unreported late results."""
         stop = self.tape.open_stop()
         if stop is not None:
             return await self._stand_still(WaitSpec(self.journal.run_id, stop, 0, "operator", 0, self.journal.now()))
@@ -215,7 +217,7 @@ class Driver:
     # --- from an outcome to a commit ---
 
     async def _act(self, outcome: Outcome | Undone) -> str | None:
-        """Make an outcome durable. Return how the run was released, or None to continue here."""
+        """Make an outcome durable. Return how the run was released; None to continue here."""
         match outcome:
             case Advanced():
                 return await self._enter(outcome.node, outcome.state, tuple(self._buffered()))
@@ -295,7 +297,7 @@ class Driver:
         if reply.stop is not None:
             return await self._stopped(reply.stop)
         if await self.journal.inbox() is not None:
-            if self._is_undoing:  # the sender is answered when the run ends
+            if self._is_undoing:  # the sender gets an answer when the run ends
                 return await self._settle({i: kind for i, kind, _ in parked.waits}, event.waits) or _AGAIN
             return await self._park(parked, has_mail=True)  # the message arrived just now
         if self._refused == parked:
@@ -315,7 +317,9 @@ class Driver:
                 reply = await self.journal.set_aside([e.RunReleased(reason="halt")], key)
                 return "halted" if reply.is_done or reply.stop is None else await self._stopped(reply.stop)
             case "cancel" if self._is_undoing:
-                self.control.take_back("cancel")  # the request is handled: an undo visit is the result of a cancel
+                self.control.take_back(
+                    "cancel"
+                )  # the request is already being handled: an undo visit is the result of a cancel
                 await self._load()
                 return None
             case "cancel":
@@ -337,7 +341,7 @@ class Driver:
                 return None
 
     async def _exceeded(self, over: Exceeded) -> str | None:
-        """Ask people for a higher cap, unless it was raised or reservations were released meanwhile."""
+        """Ask people for a higher cap, unless the cap was raised or reservations were released meanwhile."""
         reply = await self._load()
         if reply.stop is not None:
             return await self._stopped(reply.stop)
@@ -369,7 +373,7 @@ class Driver:
     async def _undo_first(self, reason: Reason, code: str, ends_with: Any) -> str | None:
         """Settle unknown outcomes, then begin to undo the run's effects before it ends.
 
-        Return None if there are none.
+        Return None if there are no effects to undo.
         """
         if waits := await ending.open_questions(self._at_end, self.tape):
             return await self._settle({w.id: w.kind for w in waits}, [w.slot for w in waits]) or _AGAIN
@@ -400,7 +404,7 @@ class Driver:
         return await self._end(state, [*self._buffered(), event], error=code)
 
     async def _end(self, state: str, events: list[e.Event], *, error: str = "") -> str:
-        """End the run. If someone cancelled it meanwhile, it ends as cancelled."""
+        """End the run. If someone cancelled the run meanwhile, it ends as cancelled."""
         reply = await self.journal.leave("end", events, state=state, error=error)
         return state if reply.is_done else await self._cancel()
 
@@ -410,7 +414,7 @@ class Driver:
         Messages are answered first, signals move to the new run, and a pause or cancel takes precedence.
         """
         if isinstance(to, HandedOver) and is_too_often(await self.journal.inherited()):
-            problem = f"the work was handed on {MAX_HANDOFFS} times, the last time to {to.agent.graph_id}"
+            problem = f"the work was handed off {MAX_HANDOFFS} times, the last time to {to.agent.graph_id}"
             return await self._fail(Crashed("too_many_handoffs", problem, ""))
         buffered, count = tuple(self._buffered()), 0
         while count < MAX_LOOKS:
@@ -422,7 +426,7 @@ class Driver:
                 over = f"{self.at.generation}.{self.at.visit}"
                 state, buffered = await self._answer_between(over, between(self.tape, over, to.state), buffered)
                 going = Renewed(to.node, state)
-            count += self.journal.seq == seen  # answered messages change `seq` and don't count as attempts
+            count += self.journal.seq == seen  # answered messages change `seq`, but don't count as attempts
             if (await self.journal.succeed(partial(self._made_of, going, buffered))).is_done:
                 return "completed"
         problem = (
@@ -456,13 +460,13 @@ class Driver:
         return await self._stand_still(wait)
 
     async def _stand_still(self, wait: WaitSpec) -> str:
-        """Release the run until someone has acted. If someone acted just now, continue from the record."""
+        """Release the run until someone has acted. If someone has just acted, continue from the record."""
         if wait.kind == "budget":
             reply = await self.journal.leave("budget", [e.RunPaused(by="budget")], state="paused", waits=[wait.id])
             if not reply.is_done and reply.stop is not None:
                 return await self._stopped(reply.stop) or _AGAIN
             return "paused" if reply.is_done else _AGAIN
-        # `settle` rather than `park`: nothing may execute before the wait is resolved, even if people requested
+        # `settle` instead of `park`: nothing may execute before the wait is resolved, even if people requested
         # something.
         return "operator" if await self._settle({wait.id: wait.kind}, [wait.slot]) else _AGAIN
 

@@ -26,7 +26,7 @@ def traceback_of(error: BaseException) -> str:
 
 
 class ToolError(Exception):
-    """Base of the exceptions by which a tool says what happened to its call."""
+    """Base of the exceptions with which a tool reports the fate of its call."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -42,19 +42,20 @@ class Passing(ToolError):
 
 
 class NotSent(Passing):
-    """Raised by a tool: no byte of the call reached the other side. The call is retried whatever its replay class is.
-    `message` says what happened; `retry_after` is the delay in seconds that the other side requested, if any."""
+    """Raised by a tool: no byte of the call reached the upstream system. The call is retried whatever its replay class
+    is. `message` tells what happened; `retry_after` is the delay in seconds that the upstream system requested, if
+    any."""
 
 
 class NotBegun(NotSent):
-    """Nothing was sent, for a reason within this process. It says nothing about upstream's health."""
+    """Nothing was sent, for a reason within this process. It says nothing about the health of the upstream system."""
 
 
 class TransportError(Passing):
-    """Raised by a tool: no answer came, or none that settles the outcome.
+    """Raised by a tool: no answer arrived, or none that settles the outcome.
 
-    Keyed and pure calls are repeated; an unsafe call's outcome is unknown. `message` says what happened; `retry_after`
-    is the delay in seconds that the other side requested, if any.
+    Keyed and pure calls are repeated; an unsafe call's outcome is unknown. `message` tells what happened; `retry_after`
+    is the delay in seconds that the upstream system requested, if any.
     """
 
 
@@ -63,9 +64,9 @@ class NotServed(Passing):
 
 
 class BusinessFailure(ToolError):
-    """Raised by a tool: the other side definitely refused. A node gets `ToolFailure`, a model the text.
+    """Raised by a tool: the upstream system definitely refused. A node gets `ToolFailure`, a model gets the text.
 
-    `message` is for people, `code` for machines (default: *refused*), `details` any plain data that the node may need.
+    `message` is for people, `code` for programs (default: *refused*), `details` any plain data that the node may need.
     """
 
     def __init__(self, message: str, *, code: str = "refused", details: Any = None) -> None:
@@ -75,11 +76,11 @@ class BusinessFailure(ToolError):
 
 
 class KeyRejected(ToolError):
-    """Raised by a tool: the other side rejected the call's key.
+    """Raised by a tool: the upstream system rejected the call's key.
 
-    The key was used with another body, has expired or is unknown there, so an earlier try may have had its effect. This
-    is not a refusal: the outcome is unknown, and a person settles it. `message` is what the other side said, `details`
-    any plain data that helps to settle it.
+    The key was used with another body, has expired or is unknown there, so an earlier try may have had an effect. This
+    is not a refusal: the outcome is unknown, and a person settles it. `message` is the upstream system's message,
+    `details` any plain data that helps to settle it.
     """
 
     def __init__(self, message: str, *, details: Any = None) -> None:
@@ -94,7 +95,7 @@ class BadAnswer(Exception):
 class Refused(Exception):
     """Raised by an agent's message, or by its `check`: the request is refused and changes nothing.
 
-    `message` tells the sender why; `code` is for machines (default: *refused*).
+    `message` tells the sender why; `code` is for programs (default: *refused*).
     """
 
     def __init__(self, message: str, *, code: str = "refused") -> None:
@@ -118,7 +119,7 @@ class ToolFailure(Exception):
 class PolicyDenied(ToolFailure):
     """Raised to a node: a policy forbids the call of `tool`, so nothing was sent.
 
-    `policy` and `version` identify the policy, `rule` is its text (the error's `message`); the `code` is
+    `policy` and `version` identify the policy, and `rule` is its text (the error's `message`); the `code` is
     *policy_denied*.
     """
 
@@ -130,7 +131,7 @@ class PolicyDenied(ToolFailure):
 class ModelFailure(Exception):
     """Raised to a node: the provider refused the request permanently, or the model kept giving unusable answers.
 
-    `code` is for machines, `message` for people.
+    `code` is for programs, `message` for people.
     """
 
     def __init__(self, code: str, message: str) -> None:
@@ -141,7 +142,8 @@ class ModelFailure(Exception):
 class ContentRefused(Exception):
     """Raised to a node: a hook withheld content.
 
-    `source` is where the content came from, `to` its destination, `hook` the hook (name@version), `reason` its reason.
+    `source` tells where the content came from, `to` is its destination, `hook` the hook (name@version), and `reason`
+    its reason.
     """
 
     def __init__(self, source: str, to: str, hook: str, reason: str) -> None:
@@ -152,7 +154,8 @@ class ContentRefused(Exception):
 class Rejected(Exception):
     """Raised to a node: an approval was denied, by a person or by its deadline.
 
-    `queue` was asked, `reason` is the recorded justification, `by` who decided, `verdict` *rejected* or *expired*.
+    `queue` is the queue that was asked, `reason` the recorded justification, `by` the person who decided, and `verdict`
+    is *rejected* or *expired*.
     """
 
     def __init__(self, queue: str, reason: str, by: str, verdict: str) -> None:
@@ -168,15 +171,15 @@ class Expired(Rejected):
 
 
 class TimedOut(Exception):
-    """Raised to a node: a signal, message or person's answer (`what`) did not come before the deadline."""
+    """Raised to a node: a signal, message or person's answer (`what`) did not arrive before the deadline."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"{what} did not come before the deadline")
+        super().__init__(f"{what} did not arrive before the deadline")
         self.what = what
 
 
 class BadSignal(Exception):
-    """Raised to a node: the `payload` of the signal `name` doesn't fit; `problem` says why.
+    """Raised to a node: the `payload` of the signal `name` doesn't fit; `problem` tells why.
 
     The signal is consumed; the node may wait for the next one.
     """
@@ -187,7 +190,7 @@ class BadSignal(Exception):
 
 
 class Failure(Exception):
-    """Raised by a node to end the run as failed: `message` is for people, `code` for machines (default: *failed*)."""
+    """Raised by a node to end the run as failed: `message` is for people, `code` for programs (default: *failed*)."""
 
     def __init__(self, message: str, *, code: str = "failed") -> None:
         super().__init__(message)
@@ -197,8 +200,8 @@ class Failure(Exception):
 class ChildFailure(Exception):
     """Raised to a node: a child run that it started was not successful.
 
-    `agent` and `child` identify it, `state` is how it ended (*failed*, *cancelled*; *completed* if its output doesn't
-    fit), `code` and `message` say why.
+    `agent` and `child` identify it, `state` is its end state (*failed*, *cancelled*; *completed* if its output doesn't
+    fit), `code` and `message` tell why.
     """
 
     def __init__(self, agent: str, child: str, state: str, code: str, message: str) -> None:
@@ -217,9 +220,12 @@ class MisusedContext(RuntimeError):
 
 
 class DefinitionError(DurableAgentsError):
-    """A declaration of an agent or tool is invalid. It is found when that is registered, not when a run executes."""
+    """A declaration of an agent or tool is invalid.
 
-    status, code, title = 500, "definition-error", "Wrong agent or tool definition"
+    It is raised when the agent or tool is registered, not when a run executes.
+    """
+
+    status, code, title = 500, "definition-error", "Invalid agent or tool definition"
 
 
 class UnknownAgent(DurableAgentsError):
@@ -250,7 +256,7 @@ class UnknownVersion(DurableAgentsError):
 
 
 class ApprovalMissing(Exception):
-    """The grant that the intent named doesn't exist, was used, has expired, or is for other bytes.
+    """The grant that the intent named doesn't exist, was already used, has expired, or is for other bytes.
 
     Nothing was written.
     """
@@ -259,7 +265,7 @@ class ApprovalMissing(Exception):
 class ApprovalExpired(ApprovalMissing):
     """The grant expired, or its approval was revoked. Nothing was written.
 
-    `told` has the ids of the `approval` and of the standing `grant` if it was revoked.
+    `told` has the ids of the `approval` and the standing `grant` if it was revoked.
     """
 
     def __init__(self, problem: str, fields: Mapping[str, Any] | None = None) -> None:
@@ -276,7 +282,7 @@ class NotAsked(Exception):
 
 
 class PoliciesChanged(ApprovalMissing):
-    """The intent was judged by outdated policies. Nothing was written, and the call must be judged again."""
+    """The intent was checked against outdated policies. Nothing was written, and the call must be checked again."""
 
 
 class BudgetShort(Exception):
@@ -284,7 +290,7 @@ class BudgetShort(Exception):
 
 
 class SharedBudgetShort(Exception):
-    """A shared budget has no room, or other calls are queued for it. Nothing was written.
+    """A shared budget has no room, or other calls are waiting for it. Nothing was written.
 
     `detail` has its key (`pool`), its name, the resource, the amount wanted, and when the budget refills.
     """
@@ -297,7 +303,7 @@ class SharedBudgetShort(Exception):
 class RunHalted(Exception):
     """A halt covers the intent. Nothing was written.
 
-    `key` is what is halted: tool:charge, or empty for the whole run.
+    `key` names what is halted, such as tool:charge; empty for the whole run.
     """
 
     def __init__(self, problem: str, key: str) -> None:

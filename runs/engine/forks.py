@@ -30,9 +30,9 @@ ForkRecord = tuple[int, str, e.Event]
 class Evidence:
     """One recorded effect of the origin.
 
-    `outcome` is committed, undone, or open if unknown. If `has_result`, `result` can be reused for the same call.
-    `counts_as` is the verdict of the person `by`. If not `is_verified`, only a database row proves the effect, not the
-    journal. `is_changed`: people changed the arguments before they were sent.
+    `outcome` is committed, undone, or open if unknown. If `has_result` is true, `result` can be reused for the same
+    call. `counts_as` is the verdict of the person `by`. If `is_verified` is false, only a database row proves the
+    effect, not the journal. `is_changed`: people changed the arguments before they were sent.
     """
 
     run: str
@@ -53,9 +53,9 @@ class Evidence:
     is_changed: bool = False
 
     def is_of(self, requested: str, executed: str) -> bool:
-        """Return whether a call with these hashes is the call of this effect.
+        """Return whether a call with these hashes is the call that had this effect.
 
-        Changes by people don't count, because the node repeats its own arguments.
+        Changes by people are ignored, because the node repeats its own arguments.
         """
         if self.is_changed or not self.executed_hash:
             return self.requested_hash == requested
@@ -86,7 +86,7 @@ class Fork:
     def is_beyond(self, tools: Iterable[str]) -> bool:
         """Return whether the origin used a tool that isn't among these.
 
-        Then a repeat of its call can't be recognized.
+        If so, a repeat of such a call can't be recognized.
         """
         known = set(tools)
         return any(
@@ -101,13 +101,13 @@ class Fork:
     def same(self, tool: str, requested: str, executed: str, slot: str, taken: set[Place]) -> Evidence | None:
         """Return an effect of the same call with a reusable result; None if there is none.
 
-        An effect at the same place is preferred to one elsewhere.
+        An effect at the same place is preferred.
         """
         fitting = [x for x in self.of(tool) if x.has_result and x.place not in taken and x.is_of(requested, executed)]
         return next((x for x in fitting if self._is_at(x.slot, slot)), next(iter(fitting), None))
 
     def _is_at(self, there: str, here: str) -> bool:
-        """Return whether two slots are the same place, converting between visit numbers of origin and fork."""
+        """Return whether two slots are the same place, converting between the visit numbers of origin and fork."""
         (cut, path), (ours, our_path) = _parts(there), _parts(here)
         return path == our_path and cut - max(0, self.told.visit - 1) == ours
 
@@ -153,9 +153,9 @@ def _undone(found: Evidence) -> Evidence:
 class Undoing:
     """Effects that a run has undone, by slot and attempt.
 
-    `undone` are those surely undone, `all` also those that may be or will be. While `is_begun` is true, undoing was
-    requested and its effects aren't known yet. An effect that a person kept is removed from `all`, but a child with
-    kept effects isn't.
+    `undone` are those that certainly were undone; `all` includes those that may be or will be. While `is_begun` is
+    true, undoing was requested, but the effects to undo aren't known yet. An effect that a person kept is removed from
+    `all`, but a child with kept effects isn't.
     """
 
     def __init__(self) -> None:
@@ -170,7 +170,7 @@ class Undoing:
                 self.is_begun = True
             case e.UndoBegun():
                 self.is_begun = False
-                planned = payload_of(event).get("effects", ())  # in the form of `undoing.plan.Effect`
+                planned = payload_of(event).get("effects", ())  # in the same form as `undoing.plan.Effect`
                 self.all |= {(x["slot"], x["attempt"]) for x in planned if x["what"] != "stays"}
             case e.EffectUndone():
                 self.undone.add((event.of_slot, event.of_attempt))
@@ -207,7 +207,7 @@ def _effect(run: str, name: str, slot: Slot, number: int, attempt: Attempt, tool
 
 
 def _may_have_been(attempt: Attempt) -> bool:
-    """Return whether the attempt may have had its effect: nothing rules that out, or a late result says so."""
+    """Return whether the attempt may have had its effect: either nothing rules that out, or a late result says so."""
     if attempt.testimony is not None or attempt.is_called_back_late or attempt.is_contradicted:
         return True
     if attempt.reconciled is not None and attempt.reconciled.verdict == DID_NOT:

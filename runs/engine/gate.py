@@ -2,10 +2,10 @@
 
     first pass:  is an approval needed? → ask about the plan → park
     on resume:   decision → hash of the plan as it would be sent now → grant for the intent, or refused, or expired
-
-Start with `obtain_grant`. Calls and `ctx.approve` share `open_gate` and `grant_from_decision`. A grant that a node
-passes to a call is part of the state, which operators can edit. So only the journal is trusted for who was asked, what
-was approved and whether it was used.
+    Start reading at `obtain_grant`. Calls and `ctx.approve` share `open_gate` and `grant_from_decision`. A grant that a
+    node
+passes to a call is part of the state, which operators can edit. So only the journal is trusted to tell who was asked,
+what was approved and whether it was used.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ from runs.engine.visit import Visit
 async def obtain_grant(call: LogicalCall) -> tuple[str, str] | None:
     """Return the (slot, plan hash) of the grant for the intent, or None if no approval is needed.
 
-    Parks; raises Rejected. A further attempt asks again if today's rule asks other people or gives another reason. TX1
-    checks whether the grant has expired.
+    Parks; raises Rejected. A further attempt asks again if the current rule asks other people or gives a different
+    reason. TX1 checks whether the grant has expired.
     """
     record, question, gate = call.record, call.record.gate, call.tool.gate
     call.visit.afford(call.slot, call.attempt, A_CALL)  # don't ask people about a call that the budget can't pay for
@@ -64,7 +64,7 @@ async def obtain_grant(call: LogicalCall) -> tuple[str, str] | None:
     if question is not None:
         recorded = payload_of(question).get(DOCUMENTS, [])
         if not record.was_invoked and (recorded or call.documents):
-            # Older questions recorded no documents. Then a replay must have none either.
+            # Questions of older versions recorded no documents. In that case a replay must not have any either.
             check_documents_unchanged(call.visit, call.slot, question, _documents_in_plan(call).get(DOCUMENTS, []))
         if record.amended and (problem := _amendment_problem(call)):
             await request_approval(call, problem=problem)
@@ -89,7 +89,7 @@ async def obtain_grant(call: LogicalCall) -> tuple[str, str] | None:
 def _has_rule_changed(call: LogicalCall, rule: Gate | None, question: e.ApprovalRequested) -> bool:
     """Return whether the rule changed since an earlier attempt used the approval.
 
-    It changed if it has other approvers or another reason.
+    A rule has changed if it has other approvers or a different reason.
     """
     was_used = question.approval_id in {approval_id for _, approval_id in call.record.grants.values()}
     if not was_used or rule is None:
@@ -101,7 +101,7 @@ def _has_rule_changed(call: LogicalCall, rule: Gate | None, question: e.Approval
 def _amendment_problem(call: LogicalCall) -> str:
     """Return why the approval of amended arguments doesn't suffice; empty if it does.
 
-    The people who amended them may have had no access to the agent's code, so its rule is checked again here.
+    When they were amended, the agent's code may not have been available, so its rule is checked again here.
     """
     record = call.record
     if amending.arguments_of(record) is None or record.was_invoked:
@@ -129,7 +129,7 @@ def _approvers_of_question(question: e.ApprovalRequested) -> Approvers:
 
 
 def refuse(call: LogicalCall, problem: str) -> NoReturn:
-    """Stop for an operator, because the call would be made without approval."""
+    """Stop for an operator, because the call would be made without a valid approval."""
     call.visit.stop(Broken("approval_missing", {"slot": call.slot, "tool": call.tool.name, "problem": problem}))
 
 
@@ -147,7 +147,7 @@ async def request_approval(
     """Request approval of the call and park. Always unwinds.
 
     Asks the call's own queue, a policy's queue (`demanded`), or the queues of the node's grant again (`is_of_grant`).
-    People see earlier answers, `problem`, and why the last approval was `unused`. The request is recorded at this
+    People are shown earlier answers, `problem`, and why the last approval was `unused`. The request is recorded at this
     call's slot, because the node has already passed the `ctx.approve` of its grant.
     """
     visit, tool, gate, question = call.visit, call.tool, call.tool.gate, call.record.gate
@@ -172,7 +172,7 @@ async def request_approval(
     if earlier is not None:
         plan |= {name: earlier.payload[name] for name in ("title", "effect", "headline", "evidence")}
         plan |= {name: earlier.payload[name] for name in ("amount",) if name in earlier.payload}
-    # Keys without a value are left out, so that older plans keep their bytes.
+    # Keys without a value are left out, so that the bytes of older plans don't change.
     plan |= more
     if gate is not None and gate.same:
         plan[SAME] = list(gate.same)
@@ -230,7 +230,7 @@ def plan_of(
     headline: str,
     evidence: Sequence[Evidence],
 ) -> dict[str, Any]:
-    """Return everything that a decision binds, as plain data: the call, its rule and the evidence."""
+    """Return everything that a decision covers, as plain data: the call, its rule and the evidence."""
     evidence_fields = [x.as_json() for x in evidence]
     title, effect, rule, headline, evidence_fields = printable([title, effect, rule, headline, evidence_fields])
     return {
@@ -249,7 +249,7 @@ def plan_of(
 
 
 def _with_history(plan: dict[str, Any], lines: list[str]) -> dict[str, Any]:
-    """Return a plan whose evidence begins with earlier answers and attempts, so that the decision binds them.
+    """Return a plan whose evidence begins with earlier answers and attempts, so that the decision covers them.
 
     Other evidence with the same label is dropped.
     """
@@ -271,7 +271,7 @@ def _documents_in_plan(call: LogicalCall, earlier: e.ApprovalRequested | None = 
 def check_documents_unchanged(
     visit: Visit, slot: str, question: e.ApprovalRequested, now: list[dict[str, Any]]
 ) -> None:
-    """Stop if a replay has other documents than were shown, because a decision binds their bytes."""
+    """Stop if a replay has other documents than were shown, because a decision covers their bytes."""
     recorded = payload_of(question).get(DOCUMENTS, [])
     if recorded != now:
         calls = [describe_call(question.tool, arguments={DOCUMENTS: each}) for each in (recorded, now)]
@@ -316,8 +316,8 @@ async def open_gate(
 ) -> NoReturn:
     """Ask the plan's queue and park. Always unwinds.
 
-    `n` counts earlier questions of the slot; `facts` are recorded with this question, and `contents` are the plan's
-    documents.
+    `n` counts earlier questions of the slot; `facts` are recorded with this question, and `contents` are the contents
+    of the plan's documents.
     """
     if contents and not visit.runtime.shows_documents:
         raise DefinitionError(f"The documents of {plan['tool']!r} can't be shown: {NO_APP}.")
@@ -328,7 +328,7 @@ async def open_gate(
         await check_recipient_exists(visit, slot, each, known, "queues")
     settings: QueueSettings | None = known if isinstance(known, QueueSettings) else None
     threshold = None if settings is None else settings.threshold(queue)
-    plan.pop("proof", None)  # drop the proof of the previous stage
+    plan.pop("proof", None)  # removes the proof of the previous stage
     if threshold is not None or request.demands:
         plan |= _required_proof(visit, plan, threshold, request.demands)
     timing = visit.runtime.queue_timing if settings is None else settings.timing_of(queue)
@@ -368,9 +368,9 @@ async def open_gate(
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A plan as put to people, with its wait.
+    """A plan in the form in which people are asked about it, with its wait.
 
-    `events` also has an event for its terms, if there are terms other than a deadline.
+    `events` also contains an event for its terms, if there are terms other than a deadline.
     """
 
     asked: e.ApprovalRequested
@@ -432,7 +432,10 @@ def _timed(requested: e.ApprovalRequested, terms: dict[str, Any]) -> e.ApprovalT
 
 
 def _terms(visit: Visit, time: Time, timing: QueueTiming | None) -> Terms:
-    """Return the terms that result from the code's settings and the queue's. Raises ValueError if out of range."""
+    """Return the terms that result from the settings in the code and those of the queue.
+
+    Raises ValueError if out of range.
+    """
     now = visit.journal.now()
     if timing is None:
         return Terms(deadline_in(now, time.within if isinstance(time.within, timedelta) else time.span))
@@ -440,7 +443,7 @@ def _terms(visit: Visit, time: Time, timing: QueueTiming | None) -> Terms:
         terms = timing.settle(now, time)
         in_range(terms.deadline)
     except OverflowError:
-        raise ValueError(f"{time.within} from now is beyond the year 9999: wait for less") from None
+        raise ValueError(f"{time.within} from now is beyond the year 9999: use a shorter time") from None
     return terms
 
 
@@ -467,9 +470,9 @@ async def commit_question(visit: Visit, batch: Batch) -> None:
 
 @runtime_checkable
 class Learning(Protocol):
-    """A collection of queue or people names that changes while a worker runs.
+    """A collection of names of queues or roles that may change while a worker runs.
 
-    It is reloaded before a name is refused.
+    The collection is reloaded before a name is refused.
     """
 
     async def learn(self, name: str) -> None: ...
@@ -497,8 +500,8 @@ async def grant_from_decision(
 ) -> Grant:
     """Return the grant of an approved gate. Parks if undecided or if a stage remains; raises Rejected.
 
-    Hashes the plan again with the current arguments, and trusts only the authenticated decision, which must name this
-    question and hash: anyone who can write to the database could change a row.
+    Hashes the plan again with the current arguments, and trusts only an authenticated decision that names this question
+    and hash, because anyone who can write to the database could change a row.
     """
     question, decision = record.gate, record.decision
     assert question is not None
@@ -565,7 +568,8 @@ def amend_question(
 ) -> tuple[e.PlanAmended, Question]:
     """Return the amendment by which `by` replaces the arguments, and the question that follows it.
 
-    The time limit and terms stay. `authority` is the basis of their right to decide, if that isn't their own role.
+    The time limit and terms stay the same. `authority` is the basis of their right to decide, if it isn't their own
+    role.
     Raises ValueError if the tool rejects the arguments.
     """
     plan = amending.amended_plan(payload_of(question), arguments, tool)
@@ -610,7 +614,7 @@ async def handle_refused_grant(call: LogicalCall, grant: tuple[str, str] | None,
     if isinstance(error, ApprovalExpired) and (revoked := requests.get(error.told.get("approval", ""))) is not None:
         await _ask_queue_again(call, revoked, error.told.get("grant"))
     if is_lapsed or call.record.grants:
-        # The last approver saw the earlier approvals, so only the last approval is requested again.
+        # The last approver was shown the earlier approvals, so only the last approval is requested again.
         is_of_grant = grant is not None and grant[0] != call.slot
         demand = None if is_of_grant or call.record.gate is None else _demand_behind(call, call.record.gate)
         expired = grant[0] if grant is not None and is_lapsed else ""
@@ -619,7 +623,10 @@ async def handle_refused_grant(call: LogicalCall, grant: tuple[str, str] | None,
 
 
 def _demand_behind(call: LogicalCall, question: e.ApprovalRequested) -> Demand | None:
-    """Return the policy demand, as of today, behind a question. None if it was asked because of the tool's own rule."""
+    """Return the current policy demand behind a question.
+
+    None if the question was asked because of the tool's own rule.
+    """
     demands = call.demands if "policy" in question.payload else ()
     return next((each for each in demands if each.queue == question.queue), None)
 
@@ -647,9 +654,9 @@ async def _ask_queue_again(call: LogicalCall, question: e.ApprovalRequested, num
 
 
 async def load_grant(call: LogicalCall) -> None:
-    """Replace the node's grant by what the journal has of it.
+    """Replace the node's grant with the journal's record of it.
 
-    If it isn't valid, `grant_problem` says why, and `_check_grant` then refuses the call.
+    If the grant isn't valid, `grant_problem` says why, and `_check_grant` then refuses the call.
     """
     if call.grant is None or call.grant_record is not None:
         return
@@ -679,7 +686,7 @@ def _validated_grant(slot: str, record: Slot) -> Grant:
 
 
 def _check_grant(call: LogicalCall, grant: Grant, approvers: Approvers) -> None:
-    """Stop for an operator unless the grant is unused and fits this call and today's approvers."""
+    """Stop for an operator unless the grant is unused and fits this call and the current approvers."""
     if call.grant_problem:
         refuse(call, call.grant_problem)
     granted, now = (*_approvers_of_grant(grant), grant.requested_hash), (*approvers, call.requested_hash)
@@ -689,7 +696,7 @@ def _check_grant(call: LogicalCall, grant: Grant, approvers: Approvers) -> None:
     if not _matches_plan(call, call.grant_record.gate):
         refuse(call, f"the approval of slot {grant.slot} is for other arguments")
     if is_used(call.visit, grant.slot, excluding=call.slot) or {*call.grant_users} - {call.slot}:
-        # The wait's row also says whether it was used, but a row can be reset.
+        # The wait's row also tells whether the grant was used, but a row can be reset.
         refuse(call, f"the approval of slot {grant.slot} was used by another call")
 
 
@@ -711,10 +718,10 @@ def is_used(visit: Visit, slot: str, *, excluding: str = "") -> bool:
 
 
 async def _obtain_policy_grant(call: LogicalCall, rule: Gate | None) -> tuple[str, str]:
-    """Return the (slot, plan hash) of the grant to use if policies require approvals, now or on an earlier pass.
+    """If policies require approvals, now or on an earlier pass, return the (slot, plan hash) of the grant to use.
 
     The tool's own rule is asked first, with all its stages, then each policy's queue in turn, always about these exact
-    bytes. The intent uses up the last approval, whose approver saw the others; or the node's grant, unless the
+    bytes. The intent uses up the last approval, whose approver was shown the others; or the node's grant, unless the
     arguments were changed since.
     """
     record, approved = call.record, approved_questions(call)
@@ -726,7 +733,7 @@ async def _obtain_policy_grant(call: LogicalCall, rule: Gate | None) -> tuple[st
     if node_grant is not None:
         is_for_rule = rule is None or _approvers_of_rule(rule) == _approvers_of_grant(node_grant)
         if node_grant.queue in approved or not is_for_rule:
-            node_grant = None  # the call's own questions replace the node's grant
+            node_grant = None  # the call's own questions take precedence over the node's grant
     if node_grant is not None:
         _check_grant(call, node_grant, _approvers_of_grant(node_grant))  # approvers were compared above
     approvers = {*map(_approvers_of_question, approved.values())}
@@ -752,7 +759,7 @@ def has_required_proof(
 ) -> bool:
     """Return whether the approvals of a demand's queue have the proof that the policy requires.
 
-    They may be of this call's questions or of the node's grant.
+    They may come from this call's questions or from the node's grant.
     """
     if not demand.proof.is_any:
         return True

@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 class Guard:
     """A feature's part in tool calls. Guards run in the order of pipeline.py.
 
-    For a new, small call only those in force for its tool run; for any other call all of them run, so each must
-    tolerate calls that don't concern it. A guard is stateless and stores its data about a call on the call. To wait, it
-    parks the visit; to refuse, it records the reason and raises.
+    For a new, small call, only the guards in force for its tool run; for any other call all of them run, so each guard
+    must tolerate calls that don't concern it. A guard is stateless and stores its data about a call on the call. To
+    wait, it parks the visit; to refuse, it records the reason and raises an error.
     """
 
     def is_in_force(self, visit: Visit, tool: Tool) -> bool:
         """Return whether the guard may affect this visit's calls of the tool.
 
-        The answer is kept for the visit, until the `version` of its policies or limits changes. Apart from those it may
-        depend only on what is fixed during a visit.
+        The answer is cached for the visit, until the `version` of its policies or limits changes. Apart from those, it
+        may depend only on facts that are fixed during a visit.
         """
         raise NotImplementedError
 
@@ -45,24 +45,24 @@ class Guard:
     async def before_try(self, call: LogicalCall) -> None:
         """Act before a try is sent: before its intent, or before a repeat is announced.
 
-        A repeated read passes both points, so a second call must change nothing.
+        A repeated read passes both points, so a second call of this method must change nothing.
         """
 
     async def before_repeat(self, call: LogicalCall, *, is_sender_done: bool) -> None:
         """Check that a call with an intent may be sent again.
 
-        `is_sender_done`: no earlier try is in progress any more. With `call.needs_fresh_policies`, use what is in force
-        now, not a cache.
+        `is_sender_done`: no earlier try is in progress any more. With `call.needs_fresh_policies`, use the policies in
+        force now instead of a cache.
         """
 
     def after_try(self, call: LogicalCall, error: BaseException | None) -> None:
-        """React to the end of a try, whatever the call does with its result.
+        """React to the end of a try, regardless of what the call does with its result.
 
-        It is not called for a try that a fence or a halt stopped. `error` is NotBegun if no thread was free.
+        This is not called for a try that was stopped by a fence or a halt. `error` is NotBegun if no thread was free.
         """
 
     def after_record(self, call: LogicalCall, result: Any) -> None:
         """React to a result after it was recorded."""
 
     def leave(self, call: LogicalCall) -> None:
-        """Release what the guard holds for the call. It is also called if the call was cut short."""
+        """Release what the guard holds for the call. This is also called if the call was cut short."""

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 # A call is sent without another query for this long after its intent was written or the halts were read.
 FRESH_SECONDS = 1.5
-RING = "halts"  # the notification at which workers read the halts at once
+RING = "halts"  # the notification that makes workers read the halts at once
 
 
 class Halts:

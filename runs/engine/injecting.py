@@ -25,7 +25,7 @@ from runs.engine.visit import place_of
 
 @dataclass(frozen=True, slots=True)
 class Patched:
-    """A state after a patch. `told` is for the record; `lines` lists the changed values as (path, before, after)."""
+    """A state after a patch. `told` goes into the record; `lines` lists the changed values as (path, before, after)."""
 
     state: dict[str, Any]
     told: dict[str, Any]
@@ -37,7 +37,7 @@ class Patched:
 
 
 class Misfit(ValueError):
-    """The patch doesn't fit. It lists each problem with its field and fix."""
+    """The patch doesn't fit. The error lists each problem with its field and fix."""
 
     def __init__(self, problems: list[tuple[str, str, str]]) -> None:
         super().__init__("; ".join(f"{field} {problem}" for field, problem, _ in problems))
@@ -102,9 +102,9 @@ class Unfit(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PatchPosition:
-    """A position at which a run can be patched, in terms of ContextInjected.
+    """A position at which a run can be patched, in the form used in ContextInjected.
 
-    The patch doesn't change the arguments of calls that are `open`.
+    A patch doesn't change the arguments of calls that are `open`.
     """
 
     visit: str
@@ -168,13 +168,13 @@ async def stood(
 def _initial_state(agent: Agent, created: e.RunCreated) -> Any:
     try:
         return plain(agent.begin(agent.input.model_validate(created.payload)))
-    except Exception as error:  # the author's own code makes the first state
+    except Exception as error:  # the author's own code builds the first state
         raise Unfit("no_state", f"its first state can't be built from its input: {describe_error(error)}") from error
 
 
 def _fields(agent: Agent, state: Any) -> dict[str, Any]:
     if not isinstance(state, dict):
-        raise Unfit("no_fields", f"the state of {agent.graph_id} has no fields: it can't be changed in parts")
+        raise Unfit("no_fields", f"the state of {agent.graph_id} has no fields, so it can't be changed in part")
     return state
 
 

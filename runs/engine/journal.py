@@ -32,7 +32,7 @@ from runs.engine.budget import UNLIMITED, Caps
 from runs.engine.budget import Usage as Usage
 
 _A_DAY = timedelta(days=1)
-ATTENTION = timedelta(days=7)  # time for a person to settle what only people can settle
+ATTENTION = timedelta(days=7)  # time for a person to settle outcomes that only people can settle
 How = Literal["park", "settle", "pause", "budget", "release", "end"]
 
 
@@ -40,7 +40,7 @@ How = Literal["park", "settle", "pause", "budget", "release", "end"]
 class Reply:
     """The journal's answer to a write.
 
-    If not `is_done`, nothing was written: the flags say why, or the call or wait was already resolved.
+    If `is_done` is false, nothing was written: the flags tell why, or the call or wait was already resolved.
     """
 
     seq: int
@@ -72,7 +72,7 @@ def deadline_in(now: datetime, within: timedelta) -> datetime:
 def in_range(deadline: datetime) -> datetime:
     """Return the deadline in UTC. Raises ValueError outside the years 1 to 9999, less a day at both ends.
 
-    A database could store a deadline on those days, but Python couldn't read it back in every time zone.
+    A database could store a deadline in that range, but Python couldn't read it back in every time zone.
     """
     try:
         in_utc = deadline.astimezone(UTC)
@@ -127,7 +127,7 @@ def detail_of(opened: WaitOpened) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """An attempt at a tool call, with the data by which all its ledger entries identify it."""
+    """An attempt at a tool call, with the data that identifies it in all its ledger entries."""
 
     slot: str
     attempt: int
@@ -170,7 +170,7 @@ class Intent:
 
 
 CALLED_BACK = "called back"  # text for a late callback; late results of workers are `happened`, `accepted` or `refused`
-# Recorded outcomes by which nothing happened, or which leave it open.
+# Recorded outcomes according to which nothing happened, or that leave it open.
 _NOT_DONE = frozenset({"did_not", "fail", "refused"})
 
 
@@ -178,7 +178,7 @@ _NOT_DONE = frozenset({"did_not", "fail", "refused"})
 class Finding:
     """The recorded outcome of an attempt, and what contradicts it.
 
-    It is checked before another attempt is made, and shown on pages.
+    This is checked before another attempt is made, and shown on pages.
     """
 
     on_record: str = ""  # a verdict (happened, did_not, fail), `refused`, or `answered` by the other side
@@ -221,7 +221,7 @@ class GateOpening:
     why: str
     requested_by: str
     case: UUID | None = None  # the first stage's question, if the approval has stages or counts votes
-    # The terms other than the deadline (see gating/timing.py), and when to check them before the deadline.
+    # The terms other than the deadline (see gating/timing.py), and when to check the approval before the deadline.
     timing: dict[str, Any] | None = None
     look_at: datetime | None = None
     # The plan's documents, and by digest the contents, which may not be stored yet.
@@ -232,9 +232,9 @@ class GateOpening:
 @dataclass(frozen=True, slots=True)
 class Grant:
     """A person's approval of an exact plan. Passing it to a call uses it up. `slot` and `approval_id` name the
-    question, `plan_hash` and `requested_hash` are digests of what was approved and of what was requested, `by` is who
-    decided, for which `queue`: with several stages the first one's. `stages` lists the required approvals, each (queue,
-    quorum), if more than one person was needed."""
+    question, `plan_hash` and `requested_hash` are digests of what was approved and what was requested, `by` is the
+    person who decided, and `queue` the queue (with several stages, that of the first). `stages` lists the required
+    approvals, each (queue, quorum), if more than one person was needed."""
 
     slot: str
     approval_id: str
@@ -263,7 +263,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class ChildSpec:
-    """A child run, created together with the step that starts it.
+    """A child run, created in the commit of the step that starts it.
 
     `depth` counts its ancestors; `time` limits its duration.
     """
@@ -285,11 +285,11 @@ class ChildSpec:
 
 @dataclass(frozen=True, slots=True)
 class Successor:
-    """The continuation of an `origin`, created together with the end of that run.
+    """The continuation of an `origin`, created in the commit that ends that run.
 
-    `events` are its first events. `signals` are those of the origin's signals without a recipient that it takes over:
-    (number of the event there, number by name here, number of the event here); `all_signals` are the numbers of all of
-    them. `left` is the rest of the origin's budget, `caps` its own budget.
+    `events` are its first events. `signals` are the origin's signals without a recipient that it takes over:
+    (number of the event in the origin, number by name in this run, number of the event in this run); `all_signals` are
+    the numbers of all of them. `left` is the rest of the origin's budget, `caps` its own budget.
     """
 
     run_id: str
@@ -305,7 +305,7 @@ class Successor:
     carried_on: RunCarriedOn
 
 
-# A function from the events of `Journal.inherited` to a journal's last events and the run that continues it.
+# A function that turns the events of `Journal.inherited` into a journal's last events and the run that continues it.
 MakeSuccessor = Callable[[Sequence[tuple[int, Event]]], tuple[list[Event], Successor]]
 
 
@@ -313,7 +313,7 @@ MakeSuccessor = Callable[[Sequence[tuple[int, Event]]], tuple[list[Event], Succe
 class Batch:
     """The content of one commit, which is written completely or not at all.
 
-    With `is_intent` (TX1) it announces a call and uses up `grant` (slot, plan hash). It is then refused on a stop
+    With `is_intent` (TX1) it announces a call and uses up `grant` (slot, plan hash). Such a commit is refused on a stop
     request, if the call is answered, or if an earlier attempt may have happened. Without `is_intent` (TX2) it records
     what happened, even during a stop.
     """
@@ -331,10 +331,10 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A claimant's view of a run, from its newest readable checkpoint on.
+    """A run as its claimant sees it, from its newest readable checkpoint on.
 
-    `counts_reads`: reads need an intent. `skipped` are newer checkpoints that can't be used: the number of each one's
-    event, and the reason.
+    `counts_reads`: reads need an intent. `skipped` lists newer checkpoints that can't be used, each with the number of
+    its event and the reason.
     """
 
     snapshot: Snapshot | None
@@ -365,8 +365,8 @@ class Effects:
 class Journal(Protocol):
     """The journal of one run, under one lease.
 
-    Every method is one commit; only one runs at a time. It raises StaleLease once the lease is lost. `load` raises
-    JournalBroken if the stored data can't be trusted.
+    Every method is one commit; only one may run at a time. Methods raise StaleLease once the lease is lost. `load`
+    raises JournalBroken if the stored data can't be trusted.
     """
 
     @property
@@ -391,7 +391,7 @@ class Journal(Protocol):
     async def load(self) -> History: ...
 
     async def commit(self, batch: Batch) -> Reply:
-        """Write a step. There is no other way to write one.
+        """Write a step. This is the only way to write an intent.
 
         Raises ApprovalMissing if an intent's grant isn't available, BudgetShort if the run's budget doesn't cover an
         intent, SharedBudgetShort and SharedBudgetUnpriced if a shared budget doesn't, NotAsked if a question's queue is
@@ -402,15 +402,15 @@ class Journal(Protocol):
     async def may_repeat(self, slot: str, attempt: int, key: str = "", *, judged: int | None = None) -> Reply:
         """Return whether an announced call may be sent again.
 
-        It may not on a stop request, once it is answered, or while `key` (such as tool:charge) is halted. Raises
+        It may not after a stop request, once it is answered, or while `key` (such as tool:charge) is halted. Raises
         PoliciesChanged unless `judged` is the current revision of the policies.
         """
         ...
 
     async def set_aside(self, events: Sequence[Event], key: str = "") -> Reply:
-        """Release a run because of a halt. It keeps its state and continues later.
+        """Release a run because of a halt. The run keeps its state and continues later.
 
-        Not done on a stop request.
+        This is not done after a stop request.
         """
         ...
 
@@ -432,14 +432,14 @@ class Journal(Protocol):
     async def answer(self, n: int, outcome: str, events: Sequence[Event], *, waits: Sequence[UUID] = ()) -> Reply:
         """Record the outcome of the oldest message, the `n`-th, and resolve `waits` with it.
 
-        Not done if one of them was resolved meanwhile.
+        This is not done if one of them was resolved meanwhile.
         """
         ...
 
     async def leave(
         self, how: How, events: Sequence[Event], *, state: str, waits: Sequence[UUID] = (), error: str = ""
     ) -> Reply:
-        """Release the run, unless its situation has changed: see runs/sql/steps.sql and runs/sql/messages.sql."""
+        """Release the run, unless its state has changed: see runs/sql/steps.sql and runs/sql/messages.sql."""
         ...
 
     async def origin(self) -> RunCarriedOn | None:
@@ -455,7 +455,7 @@ class Journal(Protocol):
         ...
 
     async def inherited(self) -> Sequence[tuple[int, Event]]:
-        """Return the events from which a continuation is made, with their numbers. Raises JournalBroken."""
+        """Return the events from which a continuation is built, with their numbers. Raises JournalBroken."""
         ...
 
     async def effects(self) -> Effects:
@@ -465,7 +465,7 @@ class Journal(Protocol):
     async def succeed(self, make: MakeSuccessor) -> Reply:
         """End the run and create its continuation in one commit. Raises JournalBroken.
 
-        Not done on a stop request, if the rest of the budget changed, or while a wait, a child or (in a renewal) a
-        message is open.
+        This is not done after a stop request, if the rest of the budget changed, or while a wait, a child or (in a
+        renewal) a message is open.
         """
         ...

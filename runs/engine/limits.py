@@ -34,16 +34,16 @@ MAX_KEY_LENGTH = 300
 
 
 class InvalidRule(ValueError):
-    """A limit is invalid. The message says what is wrong and what is valid."""
+    """A limit is invalid. The message tells what is wrong and what is valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     """The limits of one key; None: not limited.
 
-    There are `per_minute` permits a minute, with a `burst` after a quiet time (default: as many as for one second, at
-    least one), and at most `at_once` tries, or runs, at a time. A breaker opens for `rest` seconds (30) when `breaker`
-    per cent of the tries of about a minute fail. `weight` (1) is used for fair shares.
+    There are `per_minute` permits a minute, with a `burst` after idle time (default: the number for one second, at
+    least one), and at most `at_once` tries or runs at a time. A breaker opens for `rest` seconds (30) when `breaker`
+    per cent of the tries within about a minute fail. `weight` (1) is used for fair shares.
     """
 
     per_minute: int | None = None
@@ -58,7 +58,7 @@ class Rule:
 
     @classmethod
     def of(cls, stored: Any) -> Self:
-        """Return a rule as stored in the database. Damaged values are ignored."""
+        """Return a rule in the form stored in the database. Damaged values are ignored."""
         known = stored if isinstance(stored, dict) else {}
         return cls(**{name: value for name in NAMES if isinstance(value := known.get(name), int)})
 
@@ -67,10 +67,10 @@ NAMES = tuple(field.name for field in fields(Rule))
 
 
 def check(key: str, rule: Rule) -> None:
-    """Check a key and its rule. Raises InvalidRule, also for fields that the kind of key can't have."""
+    """Check a key and its rule. Raises InvalidRule, for example for fields that this kind of key can't have."""
     kind, colon, name = key.partition(":")
     if kind not in KINDS or not colon or not name or len(key) > MAX_KEY_LENGTH:
-        raise InvalidRule(f"{key[:80]!r} is not a key: use one of {', '.join(f'{kind}:NAME' for kind in KINDS)}")
+        raise InvalidRule(f"{key[:80]!r} is not a valid key: use one of {', '.join(f'{kind}:NAME' for kind in KINDS)}")
     if "*" in name[:-1] or (name.endswith("*") and kind != "tag" and name != "*"):
         raise InvalidRule(
             f"{key!r}: use a star only as the whole name, as in {kind}:*, or at the end of a tag, as in tag:tenant:*"
@@ -81,9 +81,9 @@ def check(key: str, rule: Rule) -> None:
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_VALUES[field]:
             raise InvalidRule(f"{key}: {field}={value!r} is not a whole number from 1 to {MAX_VALUES[field]:,}")
     if rule.burst is not None and rule.per_minute is None:
-        raise InvalidRule(f"{key}: burst needs a rate: give per_minute too")
+        raise InvalidRule(f"{key}: burst needs a rate: set per_minute too")
     if rule.rest is not None and rule.breaker is None:
-        raise InvalidRule(f"{key}: rest needs a breaker: give breaker too")
+        raise InvalidRule(f"{key}: rest needs a breaker: set breaker too")
 
 
 _FIELD = re.compile(r"([a-z_]+)=(\d{1,9})%?")
@@ -114,7 +114,7 @@ def read(text: str) -> dict[str, Rule]:
 class RateLimit:
     """Limits of a tool over all workers, as set by its author. Settings and people can override them.
 
-    It allows `per_minute` calls, with a `burst` after a quiet time (default: as many as for one second), and at most
+    It allows `per_minute` calls, with a `burst` after idle time (default: the number for one second), and at most
     `at_once` at a time. Raises DefinitionError for an invalid number, and if nothing is given.
     """
 
@@ -137,7 +137,7 @@ class RateLimit:
 
 
 def keys_of_model(model: str) -> tuple[str, ...]:
-    """Return the keys of a request to a model: the model's, and its provider's (the part before the first colon)."""
+    """Return the keys of a request to a model: those of model and provider (the part before the first colon)."""
     return f"model:{model}", f"provider:{model.partition(':')[0]}"
 
 
@@ -148,7 +148,7 @@ Reason = Literal["rate", "at_once", "asked", "breaker", "changed"]
 class Permit:
     """Permission for one try.
 
-    `is_held`: it must be returned. `probed` are the keys whose open breaker this try tests.
+    `is_held`: the permit must be returned. `probed` are the keys whose open breaker this try tests.
     """
 
     id: str
@@ -159,7 +159,7 @@ class Permit:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """No permit is available now. It has the key, the reason, and the minimum wait in seconds."""
+    """No permit is available now. It names the key, the reason, and the minimum wait in seconds."""
 
     key: str
     why: Reason
@@ -168,7 +168,10 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class TryResult:
-    """The result of a try. `served`: whether upstream served it; None if unknown. `retry_after` is in seconds."""
+    """The result of a try.
+
+    `served`: whether the upstream system served it; None if unknown. `retry_after` is in seconds.
+    """
 
     served: bool | None = None
     error: str = ""
@@ -182,7 +185,7 @@ NOTHING_KNOWN = TryResult()
 class PermitRequest:
     """A request for a permit.
 
-    `lasts` is the maximum duration of the try and `patience` that of the wait, in seconds. `earlier` counts earlier
+    `lasts` is the maximum duration of the try, and `patience` the maximum wait, in seconds. `earlier` counts earlier
     refusals.
     """
 
@@ -194,13 +197,13 @@ class PermitRequest:
 
 
 class Limits:
-    """The limits that a worker observes. This base class limits nothing.
+    """The limits that a worker enforces. This base class limits nothing.
 
-    `version` changes whenever `is_known` may answer differently.
+    `version` changes whenever the result of `is_known` may change.
     """
 
     version = 0
-    is_capping = False  # whether agents or tags are limited, so that another run may take a free slot
+    is_capping = False  # whether agents or tags are limited, so that a different run may take a free slot
 
     @property
     def blocks_claims(self) -> bool:
@@ -232,4 +235,4 @@ class Limits:
         await asyncio.Event().wait()
 
     def hear(self, notification: str | None) -> None:
-        """Handle a wake-up notification of workers; None after a lost connection."""
+        """Handle a wake-up notification of workers; the notification is None after a lost connection."""

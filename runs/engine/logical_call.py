@@ -1,4 +1,4 @@
-"""One logical call of a tool: what the node requests, and what this visit knows about it."""
+"""One logical call of a tool: the node's request, and what this visit knows about it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from runs.engine.visit import Visit
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Upstream's definite refusal of a call, in recordable form."""
+    """The upstream system's definite refusal of a call, in recordable form."""
 
     code: str
     message: str
@@ -47,7 +47,7 @@ class Settled:
     output: BaseModel
 
 
-ARGUMENTS = "arguments"  # name of the place that hooks check; a call has only this one
+ARGUMENTS = "arguments"  # name of the place that hooks check; a call has only one
 AskedUndo = Undo | OfTheTool | None
 Outcome = Answer | Pending | Refusal | Settled
 
@@ -56,8 +56,8 @@ Outcome = Answer | Pending | Refusal | Settled
 class CallSpec:
     """A call as requested by a node, or by a model on its behalf.
 
-    `evidence` and `why` are for approvers, `grant` is an earlier approval. `source` says who requests it (`node` or
-    `model`), `name` is that one's name.
+    `evidence` and `why` are for approvers, `grant` is an earlier approval. `source` tells who requests it (`node` or
+    `model`), and `name` is the name of that node or assistant.
     """
 
     tool: Tool
@@ -75,7 +75,7 @@ class CallSpec:
 class LogicalCall:
     """A call and its current attempt.
 
-    A replay that finds a recorded intent sends exactly what the intent says.
+    A replay that finds a recorded intent sends exactly the bytes of the intent.
     """
 
     def __init__(self, visit: Visit, slot: str, spec: CallSpec) -> None:
@@ -89,7 +89,7 @@ class LogicalCall:
         self.record = record = visit.recall(slot, tool.name, self.requested_hash, self.arguments)
         self.is_new = not record.attempts
         self.attempt, self.past = record.current, record.at(record.current)
-        # These fields say what is sent, and when it may be sent again.
+        # These fields determine what is sent, and when it may be sent again.
         self.key: str | None = None
         self.token: str | None = None
         self.secret = visit.runtime.call_secret if visit.created.protocol >= SECRET_KEYS else None
@@ -127,7 +127,7 @@ class LogicalCall:
             self.began_at = visit.journal.now()
 
     def _take_changes(self) -> None:
-        """Replace the requested arguments by those that hooks or people put in their place."""
+        """Replace the requested arguments with those set by hooks or people."""
         record = self.record
         if any(each.screenings for each in record.attempts.values()) and ARGUMENTS in (
             replaced := recorded_replacements(record)
@@ -137,7 +137,7 @@ class LogicalCall:
             self.amend(amended)
 
     def go_to(self, attempt: int) -> None:
-        """Switch to another attempt. `past` is then the record of that attempt."""
+        """Switch to another attempt. In that case `past` is the record of the attempt."""
         self.attempt, self.past = attempt, self.record.at(attempt)
 
     def replace(self, arguments: Any) -> None:
@@ -146,7 +146,10 @@ class LogicalCall:
         self.executed_hash = self.visit.runtime.hasher({"tool": self.tool.name, "arguments": arguments})
 
     def amend(self, arguments: Any) -> None:
-        """Replace the arguments by a person's. If these don't fit, `misfit` says why, and the gate asks again."""
+        """Replace the arguments with those of a person.
+
+        If these don't fit, `misfit` tells why, and the gate asks again.
+        """
         try:
             made = self.tool.input.model_validate(arguments)
         except ValidationError as error:
@@ -189,7 +192,7 @@ class LogicalCall:
 
     @property
     def may_be_gated(self) -> bool:
-        """Return whether the call may need an approval: by the tool's rule, a policy, a given grant, or the record."""
+        """Return whether the call may need an approval, from the tool's rule, policies, a grant, or the record."""
         is_demanded = self.judged is not None and self.judged.effect == "require"
         return is_demanded or not (
             self.tool.gate is None and self.grant is None and self.record.gate is None and not self.record.grants
@@ -219,7 +222,7 @@ class LogicalCall:
         return [e.UndoRegistered(slot=self.slot, attempt=self.attempt, undo=name, tool=known[name].tool.name)]
 
     def booked(self, fact: str, outcome: Any, *, external_id: str | None = None) -> list[Entry]:
-        """Return the ledger's entry for the outcome. Empty for a read, and without an intent."""
+        """Return the ledger's entry for the outcome. Empty for a read, and if there is no intent."""
         if self.past.intent is None or self.tool.is_pure:
             return []
         return [self.intent().entry(fact, external_id=external_id, digest=digest_of(outcome))]
@@ -278,7 +281,7 @@ class LogicalCall:
     def make_token(self) -> dict[str, str]:
         """Create a callback token.
 
-        Return what the intent stores: the token itself only if it can't be derived again.
+        Return the form that the intent stores: the token itself only if it can't be derived again.
         """
         if self.secret is not None:
             self.token = callback_token(self.visit.run_id, self.slot, self.attempt, self.secret)
@@ -309,7 +312,7 @@ class LogicalCall:
 
     @property
     def identity(self) -> dict[str, str]:
-        """The call's name and hash, stored with a wait that may be the first record of the call."""
+        """The call's name and hash, for a wait that may be the first record of the call."""
         return {"call": self.tool.name, "hash": self.requested_hash}
 
     def facts(self) -> list[e.Event]:
@@ -319,7 +322,7 @@ class LogicalCall:
     async def park_until(self, when: datetime, why: str) -> NoReturn:
         """Park the run on a durable timer, on behalf of a guard. The guard is asked again after that time.
 
-        `why` completes a sentence "The call …" for people who may not read payloads.
+        `why` completes a sentence "The call …" and is shown to people who may not read payloads.
         """
         n = self.past.waits_of("timer")
         detail = {"tool": self.tool.name, "title": self.tool.title, "held": why}

@@ -91,7 +91,7 @@ class MemoryRun:
     successor: Successor | None = None  # the run that continues this one
 
     @property
-    def at_work(self) -> str:  # the state while a worker has the run
+    def at_work(self) -> str:  # the state while a worker holds the run
         return "compensating" if any(isinstance(event, e.UndoBegun) for event in self.events) else "running"
 
     def append(self, events: Sequence[e.Event]) -> None:
@@ -119,7 +119,7 @@ class MemoryRun:
     def resolve(
         self, wait_id: UUID, resolution: str, *, event: e.Event | None = None, grant_hash: str | None = None
     ) -> bool:
-        """Resolve a wait. Return False if it was resolved already."""
+        """Resolve a wait. Return False if it was already resolved."""
         wait = self.waits[wait_id]
         if wait.resolution is not None:
             return False
@@ -150,7 +150,8 @@ class MemoryRun:
         self.record_verdict(wait_id, resolution, by=by, role=role, justification=justification)
 
     def record_verdict(self, wait_id: UUID, verdict: str, *, by: str, role: str, justification: str) -> bool:
-        """Record a person's verdict on an open gate, as `approvals.services` does. Return whether it decided the gate.
+        """Record a person's verdict on an open gate, as `approvals.services` does. Return whether that decided the
+        gate.
 
         Raises HasVoted.
         """
@@ -169,7 +170,7 @@ class MemoryRun:
         votes = [x for x in self.events if isinstance(x, e.ApprovalVoted) and x.slot == spec.slot]
         person, payload = _person_of(by), {"justification": justification}
         if any(person in x.people and x.n == spec.n for x in votes):
-            raise HasVoted(f"{by} has voted on this question already")
+            raise HasVoted(f"{by} has already voted on this question")
         if is_staged(question.payload) or verdict == ABSTAIN:
             vote = e.ApprovalVoted(**about, verdict=verdict, person=person, payload=payload)
             self.append([vote])
@@ -183,7 +184,7 @@ class MemoryRun:
         return True
 
     def signal(self, name: str, payload: Any = None, *, by: str = "key:shop") -> int:
-        """Send a signal to the run, as `runs.services.signals` does. Return its number among those with its name."""
+        """Send a signal to the run, like `runs.services.signals`. Return its number among those with its name."""
         n = 1 + sum(isinstance(x, (e.SignalReceived, e.SignalCarried)) and x.name == name for x in self.events)
         self.append([e.SignalReceived(name=name, n=n, by=by, payload=payload)])
         self.kept.append(self.events[-1])  # type: ignore[arg-type]
@@ -191,7 +192,7 @@ class MemoryRun:
         return n
 
     def message(self, name: str, request: Any, *, by: str = "user:olga") -> int:
-        """Send a message to the run, as `runs.services.messages` does after checking it. Return its number."""
+        """Send a message to the run, like `runs.services.messages` after its checks. Return its number."""
         n = 1 + sum(isinstance(x, e.MessageReceived) for x in self.events)
         self.append([e.MessageReceived(name=name, n=n, by=by, payload=request)])
         self.inbox.append(self.events[-1])  # type: ignore[arg-type]
@@ -209,7 +210,7 @@ class MemoryRun:
     def end_child(
         self, child: str, state: str = "completed", *, output: Any = None, code: str = "", used: Usage = NOTHING_USED
     ) -> bool:
-        """Report the end of a child, as `runs.services.families` does. Return False if it was reported already."""
+        """Report the end of a child, like `runs.services.families`. Return False if it was already reported."""
         spec = self.children[child]
         payload = {"output": output} if state == "completed" else {"message": code}
         event = e.ChildEnded(
@@ -250,7 +251,7 @@ class MemoryRun:
 
 
 def _person_of(by: str) -> int:
-    """Return a stable number for a person, because there are no accounts. The sign-in method is ignored."""
+    """Return a stable number for a person, since there are no accounts. The sign-in method is ignored."""
     return int.from_bytes(hashlib.sha256(by.partition(":")[2].encode()).digest()[:6])
 
 
@@ -287,7 +288,7 @@ class MemoryJournal(MemoryContinuation):
         for event in self.run.events:
             if isinstance(event, (e.SignalReceived, e.SignalCarried)) and (event.name, event.n) == (name, n):
                 return event
-        raise JournalBroken(f"there is no signal {name} number {n}")
+        raise JournalBroken(f"there is no signal {name} with the number {n}")
 
     async def models(self) -> list[e.ModelsChosen]:
         self._fence()
@@ -328,12 +329,14 @@ class MemoryJournal(MemoryContinuation):
         if batch.grant is None and attempt > 0:
             earlier = [x for x in run.events if isinstance(x, e.ToolInvoked) and x.slot == slot and x.attempt < attempt]
             if any(x.grant for x in earlier):
-                raise ApprovalMissing(f"slot {slot} was sent with an approval before, but has none now")
+                raise ApprovalMissing(f"slot {slot} was sent with an approval earlier, but has none now")
         for event in batch.events if run.caps != UNLIMITED else ():
             wanted = begun_by(event)
             breach = None if wanted is None else first_breach(run.caps, run.used, NOTHING_USED, wanted)
             if breach is not None:
-                raise BudgetShort(f"the budget of run {self.run_id} has not enough {breach.resource} left for this")
+                raise BudgetShort(
+                    f"the budget of run {self.run_id} does not have enough {breach.resource} left for this"
+                )
         if run.policies != NO_POLICIES:
             check(*run.policies, batch.events)
         used = None if batch.grant is None else self._granted(*batch.grant, call)
@@ -500,7 +503,7 @@ class MemoryJournal(MemoryContinuation):
         return Reply(len(run.events), self.now(), run.is_pause_requested, run.is_cancel_requested, False, is_done)
 
 
-# These events are not written if the call's outcome is already on record.
+# These events are not written if the call's outcome is already recorded.
 _FIRST_ONE_STANDS = (e.ToolRedispatched, e.ToolOutcomeUnknown, e.ToolReconciled, e.ToolFailed, e.ToolReturned)
 
 
@@ -509,7 +512,7 @@ def _is_outcome(event: e.Event) -> bool:
 
 
 def _is_testimony(event: e.Event) -> bool:
-    """Return whether the event is a late result by which an attempt happened or was accepted."""
+    """Return whether the event is a late result that says that an attempt happened or was accepted."""
     is_answer = isinstance(event, e.ToolAnsweredLate) and event.outcome != "refused"
     return isinstance(event, e.CallbackArrivedLate) or is_answer
 
@@ -522,7 +525,7 @@ def _call_of(batch: Batch) -> tuple[str | None, int]:
 
 
 def start(agent: Agent, input: Any, *, by: str = "user:test", caps: Caps = UNLIMITED) -> MemoryRun:
-    """Create a run in memory, as `runs.services.lifecycle.start` does in the database."""
+    """Create a run in memory, like `runs.services.lifecycle.start` in the database."""
     run = MemoryRun(str(uuid4()), agent.graph_id, caps=caps)
     checked = plain(agent.input.model_validate(input))
     run.append([e.RunCreated(agent=agent.name, version=agent.version, by=by, protocol=PROTOCOL, payload=checked)])

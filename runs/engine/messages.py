@@ -59,7 +59,7 @@ def message_of(
     name = _named(agent, "message", function, name)
     if issubclass(state, RootModel):
         raise DefinitionError(
-            f"{agent}: messages change the state, and {state.__name__} has no fields: give state= a model with fields"
+            f"{agent}: messages change the state, but {state.__name__} has no fields: give state= a model with fields"
         )
     _plain_function(f"{agent}: message {name!r}", function)
     if check is not None:
@@ -146,7 +146,7 @@ def taken_at(tape: Tape, slot: str) -> e.MessageHandled:
 
 
 def fields_changed(event: Change) -> list[str]:
-    """Return the fields that a change affects, by the names that they had then."""
+    """Return the fields that a change affects, by their names at that time."""
     payload = event.payload if isinstance(event.payload, dict) else {}
     return [*payload.get("change", ()), *payload.get("gone", ())]
 
@@ -162,13 +162,13 @@ def between(tape: Tape, over: str, state: Any) -> Any:
 
 
 def entered(tape: Tape, at: Snapshot) -> Any:
-    """Return the state with which a node starts: the checkpoint's, with operators' changes before the first call."""
+    """Return a node's initial state: that of the checkpoint, with operators' changes before the first call."""
     first = [event for event in handled_in(tape, f"{at.generation}.{at.visit}") if event.place == ENTRY]
     return with_changes(at.state, first) if first else at.state
 
 
 class Changes:
-    """The changes recorded in one visit, and which of them the node has applied.
+    """The changes recorded in one visit, with those that the node has applied.
 
     A change is applied at the end of the node's step.
     """
@@ -213,7 +213,7 @@ class Changes:
 
 
 class Takes(Protocol):
-    """The part of an agent that is needed to handle messages."""
+    """The part of an agent's interface that handling messages needs."""
 
     @property
     def graph_id(self) -> str: ...

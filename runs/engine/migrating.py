@@ -1,7 +1,7 @@
-"""Decides in memory, from the record alone, whether and how a run can move to another version.
+"""Decides in memory, from the record alone, whether and how a run can migrate to another version.
 
 If the new code can replay the current visit (`replaying.py`), the run continues in the middle of its node. Otherwise
-the node starts over, if that repeats nothing that must happen only once.
+the node starts over, provided that this doesn't repeat anything that must happen only once.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from runs.engine.tools import ReplayClass
 from runs.engine.undo import UNDO_NODE
 
 REFUSED: Final = "refused"
-# Reasons of operator stops by which code and run don't fit, or the code is wrong. New code resolves those; other stops
-# concern the run's record, and remain.
+# Reasons of operator stops that mean that code and run don't fit, or that the code is wrong. New code resolves such
+# stops; other stops concern the run's record, and remain.
 SOLVED = frozenset(
     {
         "other_code",
@@ -51,11 +51,11 @@ SOLVED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Moving:
-    """A requested move between versions (name@version).
+    """A requested migration between versions (name@version).
 
     `nodes` maps nodes, `state` converts the state, and with `retry` failed runs are retried. `number` is the schema
-    number of the state, from which upgraders start (0 if unknown). `is_numbered`: a state of unknown number may have
-    any number.
+    number of the state, from which upgraders start (0 if unknown). `is_numbered` is false for a state of unknown
+    number, which may have any number.
     """
 
     of: str
@@ -71,7 +71,7 @@ class Moving:
         return self.state is not None or (self.number or 1) != self.to.schema_version
 
     def made_of(self, state: Any) -> Any:
-        """Return a state converted for the new version. Raises UnknownFormat, and whatever the author's code raises."""
+        """Return a state converted for the new version. Raises UnknownFormat, and the errors of the author's code."""
         if self.state is not None:
             made = self.state(plain(state))
             return plain(made) if isinstance(made, BaseModel) else made
@@ -84,7 +84,7 @@ class Moving:
 class MigrationResult:
     """The result for one run: `how` it continues, or `code` and `why` if it can't.
 
-    `closes` are waits that end with the move.
+    `closes` are waits that end with the migration.
     """
 
     how: str
@@ -123,7 +123,7 @@ async def tried(
     depth: int,
     hasher: Hasher,
 ) -> MigrationResult:
-    """Decide about a run at this position. `earlier` are events before it that its calls may need."""
+    """Decide about a run at this position. `earlier` are events before that position that its calls may need."""
     tape = Tape(position.tail)
     try:
         closes = _must_be_quiet(position, tape)
@@ -148,7 +148,7 @@ async def tried(
 
 
 def _must_be_quiet(position: Position, tape: Tape) -> list[tuple[str, int, str, int]]:
-    """Return the waits of stops that the move resolves. Raises _No for other stops and unknown outcomes."""
+    """Return the waits of stops that the migration resolves. Raises _No for other stops and unknown outcomes."""
     if position.at.node == UNDO_NODE:
         raise _No("undoing", "it is undoing its effects, which no other version may take over")
     unknown_outcomes = [f"{slot.what} at {name}" for name, slot in tape.in_doubt()]
@@ -159,9 +159,7 @@ def _must_be_quiet(position: Position, tape: Tape) -> list[tuple[str, int, str, 
         )
     stops = _open_stops(position.tail)
     if others := [reason for reason in stops.values() if reason not in SOLVED]:
-        raise _No(
-            "stopped", f"it stopped for an operator ({others[0]}), which moving to another version does not resolve"
-        )
+        raise _No("stopped", f"the run stopped for an operator ({others[0]}), which migrating it does not resolve")
     return [(slot, 0, "operator", n) for slot, n in stops]
 
 
@@ -188,7 +186,7 @@ def migrated_state(moving: Moving, state: Any) -> Any:
     try:
         made = moving.made_of(state)
     except UnknownFormat as error:
-        raise _No("state_number", f"{error}; declare a Migration with a function to go there") from error
+        raise _No("state_number", f"{error}; declare a Migration with a function that converts the state") from error
     except Exception as error:  # the converter is the author's own code
         raise _No("state_function", f"the function that makes its state failed: {describe_error(error)}") from error
     try:
@@ -198,7 +196,7 @@ def migrated_state(moving: Moving, state: Any) -> Any:
     if not moving.makes_state and (lost := sorted(set(lost_of(state, fitting)))):
         raise _No(
             "state_lost",
-            f"{version} is of a lower schema: its state has no field for {', '.join(lost[:5])}; "
+            f"{version} has an older schema: its state has no field for {', '.join(lost[:5])}; "
             "declare a Migration with a function that converts them",
         )
     return fitting
@@ -231,11 +229,11 @@ def lost_of(before: Any, after: Any, path: str = "") -> Iterator[str]:
 def _unbegun(
     moving: Moving, created: e.RunCreated, position: Position, closes: Sequence[tuple[str, int, str, int]]
 ) -> MigrationResult:
-    """Move a run that is before its first node. Only its input has to fit."""
+    """Migrate a run that has not entered its first node. Only its input must fit."""
     try:
         first = moving.to.begin(moving.to.input.model_validate(created.payload))
         plain(moving.to.state.model_validate(plain(first)))
-    except Exception as error:  # the author's own code makes the first state
+    except Exception as error:  # the author's own code builds the first state
         why = _problems(error) if isinstance(error, ValueError) else describe_error(error)
         raise _No("input_misfit", f"its input does not fit {moving.to.graph_id}: {why}") from error
     _keeps_messages(moving, position, "a change made before its first node")
@@ -283,7 +281,7 @@ async def _replayed(
 
 
 def _keeps_messages(moving: Moving, position: Position, what: str, *, is_state_made: bool = False) -> None:
-    """Refuse the move if a recorded change has fields that the new state lacks, or that may have another meaning."""
+    """Refuse the migration if a recorded change has fields that the new state lacks or may understand differently."""
     fields = moving.to.state.model_fields
     known = (
         set(fields) | {str(f.alias) for f in fields.values()} | {str(f.serialization_alias) for f in fields.values()}
@@ -296,7 +294,7 @@ def _keeps_messages(moving: Moving, position: Position, what: str, *, is_state_m
 
 
 def _must_ask_the_same(moving: Moving, name: str, slot: Slot) -> None:
-    """Refuse the move if the new version would ask other people, or for another reason, about a pending call."""
+    """Refuse the migration if about a pending call it would ask other people or give a different reason."""
     gate = slot.gate
     is_no = slot.decision is not None and slot.decision.verdict != "approved"
     if gate is None or slot.was_invoked or is_no:
@@ -316,14 +314,14 @@ def _must_ask_the_same(moving: Moving, name: str, slot: Slot) -> None:
 
 
 def _reentered(moving: Moving, position: Position, tape: Tape, node: str, state: Any, why: str) -> MigrationResult:
-    """Return the result if the node starts over. Raises _No if that would repeat or lose something."""
+    """Return the result if the node starts over. Raises _No if that would repeat or lose anything."""
     if kept := list(_unrepeatable_acts(position.tail, tape)):
         raise _No("would_repeat", f"{why}, and entering the node again would repeat or lose {'; '.join(kept[:5])}")
     if tape.open_budget() is not None:
-        raise _No("budget", f"{why}, and it is waiting for more budget: settle that first")
+        raise _No("budget", f"{why}, and the run is waiting for more budget: settle that first")
     changed = changes_in(position.tail)
     if any(fields_changed(x) and number_of_changes(x) != (moving.number or 1) for x in changed):
-        raise _No("message_lost", f"{why}, and its state was changed under another number")
+        raise _No("message_lost", f"{why}, and its state was changed under a different schema number")
     made = migrated_state(moving, with_changes(state, changed) if changed else state)
     repeated = [f"{slot.what} at {name}" for name, slot in tape.slots.items() if name[:1].isdigit() and slot.what]
     waits = [
@@ -340,7 +338,7 @@ def _reentered(moving: Moving, position: Position, tape: Tape, node: str, state:
 
 
 def _unrepeatable_acts(tail: Sequence[e.Event], tape: Tape) -> Iterator[str]:
-    """Yield what the visit did that must happen only once, and what it received that it can't receive again."""
+    """Yield everything in the visit that must happen only once, or that it received and can't receive again."""
     for name, slot in tape.slots.items():
         for attempt in slot.attempts.values():
             if isinstance(attempt.intent, e.ToolInvoked) and attempt.intent.replay_class != ReplayClass.PURE:
@@ -350,15 +348,15 @@ def _unrepeatable_acts(tail: Sequence[e.Event], tape: Tape) -> Iterator[str]:
             if isinstance(attempt.result, e.SignalTaken):
                 yield f"signal {attempt.result.name} number {attempt.result.n}, taken at {name}"
             if isinstance(attempt.result, e.AnswerTakenOver):
-                yield f"the record of {attempt.result.of_run}, which {attempt.result.tool} at {name} was given"
+                yield f"the recorded result of {attempt.result.of_run}, which {attempt.result.tool} at {name} used"
             if attempt.answers:
-                yield f"what {attempt.answers[max(attempt.answers)].by} answered at {name}"
+                yield f"the answer of {attempt.answers[max(attempt.answers)].by} at {name}"
             if attempt.route is not None:
                 yield f"a model request at {name}, whose cost is not recorded yet"
         if slot.decisions:
-            yield f"what {slot.decisions[-1].by} decided at {name}"
+            yield f"the decision of {slot.decisions[-1].by} at {name}"
     for event in tail:
         if isinstance(event, e.MessageHandled) and event.calls:
             yield f"message {event.name} number {event.n}, taken at {', '.join(event.calls)}"
         if isinstance(event, e.ContextInjected) and "message" in payload_of(event):
-            yield f"what {event.by} told its models"
+            yield f"the message of {event.by} to its models"

@@ -1,4 +1,4 @@
-"""Migrations and upgrade steps, by which runs and states of earlier versions become those of this one."""
+"""Migrations and upgrade steps, which convert runs and states of earlier versions to this one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Step = Callable[[Any], Any]
 
 
 class UnknownFormat(ValueError):
-    """This code can't read data of this format number."""
+    """This code can't read data with this format number."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Formats:
 
 
 # The formats of a checkpoint (`schema_version`), and of a file of `checkpoints export`. The content of an event kind
-# never changes; only its place in the file may.
+# never changes; only its position in the file may change.
 STATES = Formats("checkpoint")
 FILES = Formats("checkpoint file")
 
@@ -68,11 +68,12 @@ _VERSION = re.compile(r"(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})")
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """Lets runs of version `of` (`"1.0.0"`) continue on the version that declares it.
+    """Lets runs of version `of` (`"1.0.0"`) continue on the version that declares this migration.
 
-    `nodes` maps old nodes to new ones (others keep their name); the operator who moves runs confirms or changes the
+    `nodes` maps old nodes to new ones (others keep their name); the operator who migrates runs confirms or changes the
     mapping. `state(old)` returns the new state, as plain data or a model, for the old one as plain data; without it the
-    old state must fit. It also runs for previews, so it must have no side effects. It is not part of the fingerprint.
+    old state must fit. The function also runs for previews, so it must have no side effects. The migration is not part
+    of the fingerprint.
     """
 
     of: str
@@ -120,14 +121,14 @@ def upgrades_of(graph_id: str, upgraders: Mapping[int, Callable[[Any], Any]]) ->
     missing = next((n for n in range(1, now) if n not in upgraders), None)
     if missing is not None:
         raise DefinitionError(
-            f"{graph_id}: its upgraders lead to number {now}, and the step from {missing} to {missing + 1} is missing: "
+            f"{graph_id}: its upgraders lead to number {now}, but the step from {missing} to {missing + 1} is missing: "
             "add it, or states with that number can't be read"
         )
     return Formats(f"state of {graph_id}", now, {n: _given_plain(step) for n, step in upgraders.items()})
 
 
 def _is_plain_function(given: object) -> bool:
-    """Return whether it is a `def` or a lambda, which have a source, and not a partial or a callable object."""
+    """Return whether it is a `def` or a lambda, which have source code, and not a partial or a callable object."""
     made_later = (
         inspect.iscoroutinefunction(given),
         inspect.isgeneratorfunction(given),

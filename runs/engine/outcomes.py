@@ -13,9 +13,9 @@ StopReason = Literal["pause", "cancel", "hold", "halt", "drain", "overtaken"]
 
 @dataclass(frozen=True, slots=True)
 class LateAnswer:
-    """Facts about a call after the lease was lost. It may be reported, but not recorded.
+    """Facts about a call after the lease was lost. They may be reported, but not recorded.
 
-    It is a `result`, a `failure`, or the receipt of an `accepted` call.
+    They are a `result`, a `failure`, or the receipt of an `accepted` call.
     """
 
     run_id: str
@@ -65,7 +65,7 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Crashed:
-    """The node's code raised. `code` is for machines, `message` and `traceback` for people."""
+    """The node's code raised. `code` is for programs, `message` and `traceback` are for people."""
 
     code: str
     message: str
@@ -88,7 +88,7 @@ def describe_call(call: str, hash: str = "", arguments: Any = None) -> dict[str,
 
 
 def differs(slot: str, recorded: dict[str, Any], now: dict[str, Any]) -> Broken:
-    """Return the stop for a replay that differs from the journal. It shows both calls; nothing is sent."""
+    """Return the stop for a replay that differs from the journal. The stop shows both calls; nothing is sent."""
     return Broken("non_determinism", {"slot": slot, "recorded": recorded, "now": now})
 
 

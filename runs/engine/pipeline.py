@@ -13,7 +13,7 @@ from runs.engine.steps.reads import READ_CACHE
 
 
 def in_order(others: Iterable[Guard] = ()) -> tuple[Guard, ...]:
-    """Return all guards in their order: the core's, with those of features between the read cache and the permits."""
+    """Return all guards in order: the core's, with those of features between the read cache and the permits."""
     return (CERTIFICATES, SCREENING, FORK_FENCE, POLICIES, READ_CACHE, *others, PERMITS)
 
 

@@ -1,4 +1,4 @@
-"""The facts that a policy judges, its verdict, and the check of the policies' revision. Pure."""
+"""The facts that policies are evaluated on, the verdict, and the check of the policies' revision. Pure."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from runs.engine.errors import PoliciesChanged
 from runs.engine.gating.proof import NO_PROOF, Proof
 
 Effect = Literal["allow", "require", "deny"]
-# The strictest effect first: of several matching policies, the strictest counts.
+# The strictest effect first: of several matching policies, the strictest wins.
 STRICTEST: tuple[Effect, ...] = ("deny", "require", "allow")
 
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """A call to be judged; None: unknown.
+    """A call to be evaluated; None stands for unknown facts.
 
     `requester` started the run (`run:…` is resolved to the topmost starter if a policy needs that). `tags` are loaded
-    if a policy needs them. `cost_micro` is spent so far, in millionths of a dollar.
+    if a policy needs them. `cost_micro` is the amount spent so far, in millionths of a dollar.
     """
 
     run_id: str
@@ -39,7 +39,7 @@ class Asking:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """An approval that a policy requires. It is part of the plan, so that the decision binds it."""
+    """An approval that a policy requires. The requirement is part of the plan, so that the decision covers it."""
 
     queue: str
     rule: str
@@ -55,9 +55,9 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The verdict of the strictest matching policy, by the policies at `revision`.
+    """The verdict of the strictest matching policy, according to the policies at `revision`.
 
-    `problem` is set if it is unknown which policies are in force.
+    `problem` is set if the policies in force are unknown.
     """
 
     effect: Effect
@@ -70,17 +70,20 @@ class Judged:
 
 
 class Policies(Protocol):
-    """The policies in force. `version` changes whenever `may_apply` answers differently."""
+    """The policies in force. `version` changes whenever the result of `may_apply` may change."""
 
     @property
     def version(self) -> int: ...
 
     def may_apply(self) -> bool:
-        """Return whether calls must be judged. False if a recent read found no policies."""
+        """Return whether calls must be evaluated. Return False if a recent read found no policies."""
         ...
 
     async def judge(self, asking: Asking, *, fresh: bool = False) -> Judged | None:
-        """Judge a call by the cached policies, or by the current ones if `fresh`. None if there are no policies."""
+        """Evaluate the cached policies (with `fresh`, the current ones) for a call.
+
+        Return None if there are no policies.
+        """
         ...
 
 
@@ -97,16 +100,16 @@ class NoPolicies:
 
 
 def hold_to(revision: int, live: int, judged: int | None) -> None:
-    """Raise PoliciesChanged unless the call was judged at `revision`.
+    """Raise PoliciesChanged unless the call was evaluated at `revision`.
 
-    A call that was not judged (`judged` None) is fine while no policies are `live`.
+    A call that was not evaluated (`judged` is None) is valid while no policies are `live`.
     """
     if judged != revision and not (judged is None and live == 0):
-        raise PoliciesChanged(f"judged by the policies of revision {judged}, but revision {revision} is in force")
+        raise PoliciesChanged(f"evaluated with the policies of revision {judged}, but revision {revision} is in force")
 
 
 def check(revision: int, live: int, events: Sequence[e.Event]) -> None:
-    """Raise PoliciesChanged if the call that these events announce was judged by outdated policies."""
+    """Raise PoliciesChanged if the call that these events announce was evaluated with outdated policies."""
     if not any(isinstance(event, (e.ToolInvoked, e.ToolRedispatched)) for event in events):
         return
     hold_to(revision, live, next((event.revision for event in events if isinstance(event, e.PolicyApplied)), None))

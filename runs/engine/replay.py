@@ -1,4 +1,4 @@
-"""Runs one visit. The node starts from the top each time, and recorded calls are answered from the journal."""
+"""Runs one visit. Runs a node: it starts from the top each time, and recorded calls are answered from the journal."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from runs.engine.visit import Visit
 
 @dataclass(frozen=True, slots=True)
 class Advanced:
-    """The node is done and returned the name of the next node. `state` is plain data."""
+    """The node has finished and returned the name of the next node. `state` is plain data."""
 
     node: str
     state: Any
@@ -144,7 +144,7 @@ def _where_to(agent: Agent, node: Node, state: BaseModel, returned: Any) -> Outc
             "",
         )
     try:
-        left, _ = as_recorded(state, agent.state)  # an error raised here has a traceback that leads to the node's code
+        left, _ = as_recorded(state, agent.state)  # the traceback of an error raised here leads to the node's code
         return Advanced(target, left)
     except ValueError as error:
         return Crashed("bad_state", f"the state after {node.name!r} is not plain data: {error}", "")

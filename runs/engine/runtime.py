@@ -1,4 +1,4 @@
-"""Services that the engine gets from outside, and the control of a run that is being driven."""
+"""Services that the engine receives from outside, and the control of a run that is being driven."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class RetryPolicy:
 
     Delays in place double from `first` to `longest`, for `in_place` seconds. Then the run parks for `timer_first`
     seconds, doubling up to `timer_longest`, and retries in place for `in_place_later` seconds after each timer. So an
-    outage of hours adds a few events an hour, and its end is noticed after at most 5 minutes or the outage's own
-    length, whichever is shorter. A `Retry-After` counts up to `asked_longest`.
+    outage of hours adds only a few events an hour, and its end is noticed after at most 5 minutes or the outage's own
+    duration, whichever is shorter. A `Retry-After` is honoured up to `asked_longest`.
     """
 
     first: float = 0.1
@@ -52,7 +52,10 @@ class RetryPolicy:
     asked_longest: float = 3600.0
 
     def delay(self, tries: int, *, retry_after: float | None = None) -> float:
-        """Return the delay before the next try in place. It is at least as long as the other side asked for."""
+        """Return the delay before the next try in place.
+
+        The delay is at least as long as the upstream system asked for.
+        """
         own = min(self.longest, self.first * 2.0 ** min(tries - 1, 20)) * (0.5 + random.random() / 2)
         return own if retry_after is None else own + self._capped(retry_after)
 
@@ -75,23 +78,23 @@ async def _not_known(graph_id: str, fingerprint: str) -> None:
 
 @dataclass(frozen=True)
 class Runtime:
-    """Services that the engine gets from outside.
+    """Services that the engine receives from outside.
 
     `call_secret` is the key from which idempotency keys and callback tokens are derived; it stays the same for a run's
     whole life. `hit` is called at each named crash point, with the point and the tool. `is_fenced` tells whether this
     process lost its registration as a worker and must send nothing until it has it back. `record_late` takes results
-    that the engine may no longer record, `keep` a node's progress messages (see steps/telling.py).
+    that the engine may no longer record, and `keep` takes a node's progress messages (see steps/telling.py).
 
-    `models` returns the models for an assistant's first request in a run, `route` a model with its price. An
-    unavailable model is tried last for `model_rest` seconds, until its time in `resting`. `budget_queue` is asked to
-    raise a budget, in addition to operators. `price_patience` is how many seconds to wait for a missing price.
-    `overhear` returns a function for live model output, if there are subscribers.
+    `models` returns the models for an assistant's first request in a run, and `route` a model with its price. An
+    unavailable model is tried last for `model_rest` seconds, until the time in `resting`. `budget_queue` is the queue
+    that is asked to raise a budget, in addition to operators. `price_patience` is the number of seconds to wait for a
+    missing price. `overhear` returns a function for live model output, if there are subscribers.
 
-    `guards` are the features' guards in their order, `screens` the installation's content hooks, `reads` is the cache
+    `guards` are the features' guards in order, `screens` the installation's content hooks, `reads` is the cache
     of reads. `queues` are the existing queues, `people` the queues and roles that may be asked (None: any);
-    `queue_timing` has rules about time if queues have no settings of their own. `policies` judge each tool call.
-    `limits` gives shared permits, each awaited in place for up to `limit_patience` seconds. `halts` tells what must not
-    be sent. `certificates` tells which keyed tools were seen to honour keys.
+    `queue_timing` has rules about time if queues have no settings of their own. `policies` are evaluated for each tool
+    call. `limits` gives shared permits, each awaited in place for up to `limit_patience` seconds. `halts` tells which
+    calls must not be sent. `certificates` tells which keyed tools were seen to honour keys.
 
     With `refuses_other_code`, a run whose checkpoint was written by other code waits for an operator. `code_of` returns
     the parts of such code by agent and fingerprint, if known. `secrets` reads the values of the secrets that tools use.
@@ -148,7 +151,7 @@ class Control:
     def __init__(self) -> None:
         self._reasons: set[StopReason] = set()
         self.stop: StopReason | None = None  # the strongest request, checked after each step
-        # Unsafe calls now in progress. Cutting one off would leave its outcome unknown for good, so a drain waits for
+        # Unsafe calls now in progress. Cutting off such a call would leave its outcome unknown, so a drain waits for
         # it.
         self.unsafe_calls = 0
         self.in_flight: dict[str, Sent] = {}  # by slot
@@ -177,7 +180,7 @@ class Control:
 
     @contextmanager
     def sending(self, slot: str, key: str, timeout: float) -> Iterator[None]:
-        """Register a call while it is in progress at the other side, so that a halt can report it."""
+        """Register a call while it is in progress in the upstream system, so that a halt can report it."""
         self.in_flight[slot] = Sent(slot, key, time.monotonic(), timeout)
         try:
             yield
@@ -185,7 +188,7 @@ class Control:
             self.in_flight.pop(slot, None)
 
     def take_back(self, reason: StopReason) -> None:
-        """Withdraw a request that is obsolete or was handled. Other requests remain."""
+        """Withdraw a request that is obsolete or has been handled. Other requests remain."""
         self._reasons.discard(reason)
         self._rank()
         if reason == "cancel":
@@ -195,7 +198,7 @@ class Control:
 
 
 async def without_exit(calling: Awaitable[Any]) -> Any:
-    """Turn a `sys.exit()` in a tool or hook into an error. It would end the worker and every run in it."""
+    """Turn a `sys.exit()` in a tool or hook into an error. Otherwise it would end the worker and every run in it."""
     try:
         return await calling
     except SystemExit as error:
@@ -203,6 +206,6 @@ async def without_exit(calling: Awaitable[Any]) -> Any:
 
 
 def is_being_cancelled() -> bool:
-    """Return whether the current task is being cancelled. If not, a CancelledError comes from a tool."""
+    """Return whether the current task is being cancelled. If not, a CancelledError was raised by a tool."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -26,7 +26,7 @@ from runs.engine.visit import Visit
 class Finding:
     """A verdict other than pass.
 
-    `content` of the piece is what the hook saw; `stands` is the replacement, unless it refused the piece.
+    The piece's `content` is what the hook saw; `stands` is the replacement, unless the hook refused the piece.
     """
 
     place: str
@@ -57,7 +57,10 @@ def due(visit: Visit, past: Attempt, after: int = 0) -> tuple[Screen, ...]:
 
 
 async def look(visit: Visit, screens: Sequence[Screen], pieces: dict[str, Piece]) -> list[Finding]:
-    """Ask the hooks in turn about each piece, with the replacements made so far. A refusal ends a piece's checks."""
+    """Ask the hooks in turn about each piece, with the replacements made so far.
+
+    A refusal ends the checks of a piece.
+    """
     findings: list[Finding] = []
     for place, piece in pieces.items():
         for screen in screens:
@@ -83,7 +86,7 @@ async def _ask(visit: Visit, screen: Screen, place: str, piece: Piece) -> Findin
     except (Exception, SystemExit, asyncio.CancelledError) as error:
         if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
             raise
-        problem = f"it failed with {type(error).__name__}, which counts as no"  # the text may quote the content
+        problem = f"it failed with {type(error).__name__}, which counts as a refusal"  # the text may quote the content
     match verdict:
         case None if not problem:
             return None
@@ -94,7 +97,7 @@ async def _ask(visit: Visit, screen: Screen, place: str, piece: Piece) -> Findin
         case None:
             pass
         case _:
-            problem = f"it gave {type(verdict).__name__} for a verdict, which counts as no"
+            problem = f"it returned {type(verdict).__name__} as a verdict, which counts as a refusal"
     log.warning("run %s: screen %s of %s content: %s", visit.run_id, screen.id, piece.source, problem)
     return Finding(place, piece, screen, problem, True)
 
@@ -109,7 +112,7 @@ async def _in_time(visit: Visit, screen: Screen, piece: Piece) -> Any:
     began = time.monotonic()
     async with asyncio.timeout(screen.timeout):
         verdict = await screen.function(own)
-    if time.monotonic() - began > screen.timeout:  # it blocked the event loop, so no timeout fired
+    if time.monotonic() - began > screen.timeout:  # the hook blocked the event loop, so no timeout fired
         raise TimeoutError
     return verdict
 
@@ -225,7 +228,7 @@ def refused_at(record: Slot) -> set[str]:
 
 
 def refusal(past: Attempt) -> ContentRefused | None:
-    """Return the error for the last refusal on record; None if there is none.
+    """Return the error for the last recorded refusal; None if there is none.
 
     The refusal may also be in an answer that was taken over from another run.
     """
@@ -256,8 +259,8 @@ def _hashable(content: Any) -> Any:
 class ScreenedConversation:
     """Facts about a conversation's parts, by their id().
 
-    `restored` were read back from the journal, `held` are markers in place of refused parts, and `seen` has the hooks
-    that saw each part.
+    `restored` parts were read from the journal, `held` are markers in place of refused parts, and `seen` maps each part
+    to the hooks that saw it.
     """
 
     source: str = "prompt"
@@ -291,7 +294,7 @@ class RequestScreening:
         return refusal(self._past)
 
     async def ask(self) -> Finding | None:
-        """Screen what is sent now, and put replacements in place. Return a refusal of the prompt itself, if any."""
+        """Screen what is sent now, and apply replacements. Return a refusal of the prompt itself, if any."""
         screens = due(self._visit, self._past)
         pieces = {
             place: self._piece(place, part)
@@ -323,7 +326,7 @@ class RequestScreening:
         return no
 
     def take(self) -> list[e.Event]:
-        """Return the pending events, for the current commit."""
+        """Return the pending events, to be written with the current commit."""
         taken, self.events = self.events, []
         return taken
 
@@ -376,7 +379,7 @@ def _parts_of(messages: Sequence[Any]) -> list[Any]:
 async def received(
     visit: Visit, slot: str, record: Slot, content: Any, *, source: str, name: str, place: str = "0"
 ) -> Any:
-    """Return content from outside as the node may see it. Raises ContentRefused."""
+    """Return content from outside in the form that the node may see. Raises ContentRefused."""
     past = record.now
     seen = {each for known in past.screenings for each in payload_of(known).get("seen", ())}
     if place in seen:
@@ -421,7 +424,7 @@ def _known(record: Slot, place: str, content: Any) -> Any:
 
 
 def _went_on(tape: Tape, slot: str) -> bool:
-    """Return whether the node went on: a later call is on record, on the same or an enclosing branch."""
+    """Return whether the node continued: a later call is recorded, on the same or an enclosing branch."""
     own = slot.split("/")
     return any(
         _is_after(tape, own, name.split("/"))

@@ -1,6 +1,6 @@
 """Secrets by reference.
 
-A tool declares which secrets it uses, and has their values only during its calls. Records, logs and pages only have
+A tool declares which secrets it uses, and gets their values only during its calls. Records, logs and pages contain only
 `secret://name`.
 """
 
@@ -38,7 +38,9 @@ class Secret(str):
     def __new__(cls, name: str) -> Self:
         bare = name.removeprefix(SCHEME)
         if not _NAME.fullmatch(bare):
-            raise ValueError(f"this is not the name of a secret ({_WANTED})")  # unquoted: it may be a value
+            raise ValueError(
+                f"this is not the name of a secret ({_WANTED})"
+            )  # not quoted, because it may be a secret value
         return super().__new__(cls, SCHEME + bare)
 
     @property

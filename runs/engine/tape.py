@@ -1,7 +1,7 @@
 """The record of a visit by slot, from which a replay is answered.
 
-Events about the whole run are ignored, so that they can't affect a replay. Operators' changes apply where they were
-recorded.
+Events about the whole run are ignored, so that they can't affect a replay. Operators' changes are applied where they
+were recorded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Attempt:
     """The record of one attempt at a logical call."""
 
     intent: e.Event | None = None
-    undo: e.UndoRegistered | None = None  # registers how its effect can be undone
+    undo: e.UndoRegistered | None = None  # registration of how its effect can be undone
     accepted: e.Event | None = None
     result: e.Event | None = None
     answers: dict[int, e.InputAnswered] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class Attempt:
     is_called_back_late: bool = False
     finding: Finding = field(default_factory=Finding)
     is_in_doubt: bool = False
-    is_unknown: bool = False  # its outcome is recorded as unknown, and nothing since settles it
+    is_unknown: bool = False  # whether its outcome is recorded as unknown and has not been settled since
     screenings: list[e.ContentScreened] = field(default_factory=list)
     withheld: list[e.ContentWithheld] = field(default_factory=list)
     repeats: int = 0  # number of repeated reads
@@ -41,7 +41,9 @@ class Attempt:
     routes: int = 0  # number of times a model request was sent
     route: e.ModelRouted | None = None  # the last request, until its usage is recorded
     waits: dict[tuple[str, int], str | None] = field(default_factory=dict)
-    asked: e.UpstreamAsked | None = None  # a person's request to query upstream, until its answer is recorded
+    asked: e.UpstreamAsked | None = (
+        None  # a person's request to query the upstream system, until its answer is recorded
+    )
 
     @property
     def is_contradicted(self) -> bool:
@@ -55,12 +57,12 @@ class Attempt:
 
     @property
     def is_owed(self) -> bool:
-        """Return whether upstream accepted the call and has not answered yet."""
+        """Return whether the upstream system accepted the call and has not answered yet."""
         return self.accepted is not None and self.result is None and not self.is_settled
 
     @property
     def outcome(self) -> e.Event | None:
-        """The event that answers a replay. A later finding that the call happened outranks a refusal."""
+        """The event that answers a replay. A later finding that the call happened takes precedence over a refusal."""
         is_found = self.reconciled is not None and self.reconciled.verdict == "happened"
         return self.reconciled if is_found and (self.result is None or self.is_refused) else self.result
 
@@ -109,7 +111,7 @@ class Slot:
     current: int = 0
 
     def at(self, attempt: int) -> Attempt:
-        """Return the record of an attempt. It is empty if nothing is recorded."""
+        """Return the record of an attempt. The record is empty if nothing is recorded."""
         known = self.attempts.get(attempt)
         if known is None:
             known = self.attempts[attempt] = Attempt()
@@ -128,7 +130,7 @@ class Slot:
     def contradicted(self) -> int | None:
         """The first earlier attempt that a late result contradicts; None if there is none.
 
-        It was recorded as not done, and further attempts are blocked until it is settled.
+        That attempt was recorded as not done, and further attempts are blocked until it is settled.
         """
         return next((n for n, a in sorted(self.attempts.items()) if n < self.current and a.is_contradicted), None)
 
@@ -157,18 +159,18 @@ class Slot:
     def has_timed_out(self) -> bool:
         """Return whether a wait for an answer, signal or message timed out.
 
-        A gate's deadline doesn't count here: it is a denial.
+        A gate's deadline is not included, because it is a denial.
         """
         return any(self.now.last_wait(kind)[1] == "timed_out" for kind in ("input", "signal", "message"))
 
     def remember(self, what: str, requested_hash: str) -> None:
-        """Set the identity of the slot's call, unless it is known already."""
+        """Set the identity of the slot's call, unless it is already known."""
         self.what, self.requested_hash = self.what or what, self.requested_hash or requested_hash
 
 
 # Reason of the stop of a retried run before it continues: see runs/engine/steps/late_news.py.
 LATE_NEWS = "late_news"
-# Kinds of waits that a node makes itself. Other waits belong to a call with a recorded intent or gate.
+# Kinds of waits that a node requests itself. Other waits belong to a call with a recorded intent or gate.
 _GONE_ON_BY = frozenset({"timer", "signal", "input", "message"})
 
 
@@ -192,7 +194,7 @@ class Tape:
             self.last = named if named is not None and _is_place(named) else self.last
 
     def slot(self, name: str) -> Slot:
-        """Return the record of a slot. It is empty if nothing is recorded."""
+        """Return the record of a slot. The record is empty if nothing is recorded."""
         known = self.slots.get(name)
         if known is None:
             known = self.slots[name] = Slot()
@@ -239,7 +241,7 @@ class Tape:
     def to_reopen(self) -> list[str]:
         """Return the slots of failures and timeouts that a retry repeats.
 
-        Those followed by a call with an effect are kept, because the effect depends on the old answer.
+        Failures and timeouts followed by a call with an effect are kept, because the effect depends on the old answer.
         """
         reached = self._reached()
         return [
@@ -252,7 +254,7 @@ class Tape:
     def to_await(self) -> list[str]:
         """Return the slots of accepted calls whose callback timed out, and after which the node did not continue.
 
-        A retry waits for them again.
+        A retry waits for these callbacks again.
         """
         reached = self._reached()
         return [
@@ -264,16 +266,16 @@ class Tape:
         ]
 
     def told_by_witnesses(self) -> list[str]:
-        """Return the slots of calls without an outcome of which a late result says that they happened."""
+        """Return the slots of calls without an outcome that happened according to a late result."""
         late_results = [(name, slot.now) for name, slot in self.slots.items() if slot.now.testimony is not None]
         return [name for name, now in late_results if now.result is None and not (now.is_settled or now.accepted)]
 
     def went_on_from(self, name: str) -> bool:
-        """Return whether the node had an effect after this call. Then the call's outcome can't change any more."""
+        """Return whether the node had an effect after this call. If so, the call's outcome can't change any more."""
         return self._is_passed(name, self._reached())
 
     def _reached(self) -> dict[str, tuple[int, ...]]:
-        """Return, by path, the last place on each branch at which something with an effect was begun."""
+        """Return, by path, the last place on each branch where something with an effect began."""
         reached: dict[str, tuple[int, ...]] = {}
         for name, slot in self.slots.items():
             if _is_place(name) and slot.has_effect:
@@ -284,7 +286,7 @@ class Tape:
         return reached
 
     def _is_passed(self, name: str, reached: dict[str, tuple[int, ...]]) -> bool:
-        """Return whether anything with an effect was begun after a call. The branches of a gather have no order."""
+        """Return whether anything with an effect began after a call. The branches of a gather have no order."""
         if not _is_place(name):
             return False
         path = ""
@@ -306,9 +308,10 @@ class Tape:
         return next((name for name, slot in self.slots.items() if slot.now.open_wait("operator") is not None), None)
 
     def outstanding(self) -> list[str]:
-        """Return the slots of unfinished child runs, and of calls that may have or get an effect.
+        """Return the slots of unfinished child runs, and of calls that have or may still get an effect.
 
-        Those are calls that upstream accepted, calls of unknown outcome, and calls that a late result contradicts.
+        Such calls are those that the upstream system accepted, calls of unknown outcome, and calls that a late result
+        contradicts.
         """
         return [
             name

@@ -1,4 +1,4 @@
-"""Threads for blocking tool functions. Each tool has its own, so that a hanging tool doesn't delay others."""
+"""Threads for blocking tool functions. Each tool has its own threads, so that a hanging tool doesn't delay others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import TypedDict, TypeVar
 T = TypeVar("T")
 log = logging.getLogger("durableagents.engine")
 
-# A timeout ends the wait for a call, not its thread. So hanging calls use up the threads of their own tool only.
+# A timeout ends the wait for a call, not its thread. So hanging calls only use up the threads of their own tool.
 THREADS_PER_TOOL = 32
 
 
@@ -33,7 +33,7 @@ class BusyTool(TypedDict):
 
 
 class ToolThreads:
-    """The threads of one worker process, by tool. They are started on demand."""
+    """The threads of one worker process, by tool. Threads are started on demand."""
 
     def __init__(self, size: int = THREADS_PER_TOOL, new_pool: Callable[[str, int], Executor] = _new_pool) -> None:
         self.size, self._new_pool = size, new_pool
@@ -68,14 +68,14 @@ class ToolThreads:
                 self._all_busy_since.pop(tool, None)
 
     def all_busy(self) -> list[BusyTool]:
-        """Return the tools whose threads are all busy. A worker's heartbeat reports them."""
+        """Return the tools whose threads are all busy. A worker's heartbeat reports these tools."""
         now = time.monotonic()
         with self._lock:
             since = sorted(self._all_busy_since.items())
         return [BusyTool(tool=tool, busy=self.size, threads=self.size, seconds=now - at) for tool, at in since]
 
     def abandoned(self) -> dict[str, int]:
-        """Return how many threads of each tool run a call that no run waits for any more."""
+        """Return, for each tool, the number of threads occupied by calls that no run waits for any more."""
         with self._lock:
             return {tool: count for tool, count in self._abandoned.items() if count}
 
@@ -99,7 +99,7 @@ class ToolThreads:
     def why_none(self, tool: str) -> str:
         """Return the error text for a call that got no thread."""
         hung = self.abandoned().get(tool, 0)
-        return f"no thread was free for {tool}: calls past their time limit hold {hung} of its {self.size}, not sent"
+        return f"no thread was free for {tool}: calls past their time limit occupy {hung} of its {self.size}; not sent"
 
     def shutdown(self) -> None:
         """Shut down without waiting for calls in progress."""

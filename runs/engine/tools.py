@@ -1,4 +1,4 @@
-"""Tools: functions with typed input and output that declare what a repeated call does."""
+"""Tools: functions with typed input and output that declare the effect of a repeated call."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ BY_RECEIPT: Final = object()  # validation context for a result made from a pers
 
 
 class ReplayClass(StrEnum):
-    """The declared effect of a repeat, which decides what happens to a call with a recorded intent and no result."""
+    """The declared effect of a repeated call: it decides about calls with a recorded intent but no result."""
 
     PURE = "pure"
     IDEMPOTENT_WITH_KEY = "idempotent_with_key"
@@ -52,9 +52,10 @@ class ToolCall:
 
     `run_id` and `trace_id` identify the run; they stay the same when it is resumed. `tool` is the tool's name, `slot`
     the call's place in the run, and `attempt` the number of recorded decisions to send it again. `key` is the
-    idempotency key to send along: it is the same for each repeat, and None for tools that aren't keyed. `callback_url`
-    is the address at which the other side answers later; None unless the tool `answers_later`. `timeout` is in seconds.
-    `secrets` are the values of the secrets that the tool declares or its input names, by name; read them with `secret`.
+    idempotency key to send with the call: it is the same for each repeat, and None for tools that aren't keyed.
+    `callback_url` is the URL to which the upstream system sends its answer later; None unless the tool `answers_later`.
+    `timeout` is in seconds. `secrets` are the values of the secrets that the tool declares or its input names, by name;
+    read them with `secret`.
     """
 
     run_id: str
@@ -69,11 +70,11 @@ class ToolCall:
 
     @property
     def traceparent(self) -> str:
-        """The W3C header by which the other side's spans become children of this call's span."""
+        """The W3C header that makes the upstream system's spans children of this call's span."""
         return traceparent(self.trace_id, span_id(self.run_id, self.slot, self.attempt, "call"))
 
     def secret(self, name: str) -> str:
-        """Return the value of the secret `name`, a plain name or a `Secret`. It was read just before the call.
+        """Return the value of the secret `name`, a plain name or a `Secret`. The value was read just before the call.
 
         Raises MisusedContext for a secret that neither the tool declares nor its input names.
         """
@@ -86,10 +87,10 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Returned by a tool that answers later: upstream accepted the call and will call back.
+    """Returned by a tool that answers later: the upstream system accepted the call and will call back.
 
-    `receipt` is what upstream said (plain data, passed to `check_answer`), `within` how long to wait for its answer (14
-    days).
+    `receipt` is the upstream system's response (plain data, passed to `check_answer`), and `within` the time to wait
+    for its answer (default 14 days).
     """
 
     receipt: Any = None
@@ -105,19 +106,20 @@ class Gate:
     """Declares which calls of a tool people must approve, who is asked, and why.
 
     `queue` is one of the installation's queues, whose people decide. `rule` tells them why they are asked. `when(args)`
-    says whether this call needs approval (default: every call); a rule that raises counts as yes, and the question says
-    so. `headline(args)` is the deciding fact, such as the sum, in a few words. `within` (7 days) is how long they have
-    to decide; it may be `WorkingHours(8)`, which counts in the queue's calendar. After that time the call is denied,
-    unless `on_timeout` says otherwise: reject (deny), escalate (also ask `escalate_to`, if the queue has no further
-    queue of its own), remind (wait without end). If the queue has another setting, the stricter one counts.
+    tells whether this call needs approval (default: every call); if it raises an error, the call needs approval, and
+    the question says so. `headline(args)` is the decisive fact, such as the amount, in a few words. `within` (7 days)
+    is the time they have to decide; it may be `WorkingHours(8)`, counted in the queue's calendar. After that time the
+    call is denied, unless `on_timeout` says otherwise: reject (deny), escalate (also ask `escalate_to`, if the queue
+    itself has no further queue), remind (wait without limit). If the queue has a different setting, the stricter one
+    applies.
 
     `amount` is the amount at stake, for approvers with a limit: a function of the input that returns an `Amount`, or a
-    field and a currency, such as "total USD". `quorum` (1) is how many different people of `queue` must approve; `then`
-    are further stages, each asked after the previous one has approved: `then=[Stage("board", quorum=2)]`. Nobody may
-    take part in two stages. One denial ends the approval. `editable` names the fields of the input that people may
-    change when they approve (default: none), `same` those that must match for a standing approval (default: all).
-    `documents` is a function of the input that returns a list of `Document` to show as well; it must return the same at
-    each repeat.
+    field and a currency, such as "total USD". `quorum` (1) is the number of different people of `queue` who must
+    approve; `then` are further stages, each asked after the previous one has approved: `then=[Stage("board",
+    quorum=2)]`. Nobody may take part in two stages. One denial ends the approval. `editable` names the fields of the
+    input that people may change when they approve (default: none), and `same` those that must match for a standing
+    approval (default: all). `documents` is a function of the input that returns a list of `Document` to show too; it
+    must return the same documents each time.
 
     Raises DefinitionError for empty texts, coroutine functions, and invalid times.
     """
@@ -165,7 +167,7 @@ class Gate:
         object.__setattr__(self, "stages", requirement.in_plan())
 
     def rule_for(self, args: Any) -> str | None:
-        """Return why a call with these `args` must be approved, as a text for approvers; None if it needn't be.
+        """Return why a call with these `args` must be approved, as a text for approvers; None if that isn't required.
 
         If the rule raises, the call must be approved, and the text says so.
         """
@@ -181,9 +183,9 @@ class Gate:
         return self.rule_for(args) is not None
 
     def headline_for(self, args: Any) -> str:
-        """Return the headline for these `args`; empty if it can't be made.
+        """Return the headline for these `args`; empty if it can't be created.
 
-        It is only text, so an error in it must not prevent people from deciding.
+        It is only text, so an error in creating it must not prevent people from deciding.
         """
         try:
             return str(self.headline(args)) if self.headline else ""
@@ -205,7 +207,7 @@ class Happened:
 
 @dataclass(frozen=True, slots=True)
 class DidNotHappen:
-    """A reconcile hook's answer: the effect doesn't exist, and the earlier attempt can no longer cause it."""
+    """A reconcile hook's answer: the effect doesn't exist, and the earlier attempt can no longer have one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +226,7 @@ class Tool:
     """A registered tool.
 
     `opened(FOR_DISPATCH)` gives access to its function. Calling the tool directly is refused, so that no effect
-    bypasses intent and gate by mistake.
+    bypasses intent and gate by accident.
     """
 
     name: str
@@ -267,13 +269,13 @@ class Tool:
 
     @cached_property
     def is_unsafe(self) -> bool:
-        """Return whether upstream can't tell a repeat from a second order."""
+        """Return whether the upstream system can't distinguish a repeat from a second order."""
         return self.replay_class is ReplayClass.UNSAFE_ON_REPLAY
 
     def has_forgotten(self, key: str | None, intended_at: datetime | None, now: datetime) -> bool:
-        """Return whether upstream may have forgotten a key since its first intent.
+        """Return whether the upstream system may have forgotten a key since its first intent.
 
-        True if the time of the intent is unknown.
+        Return True if the time of the intent is unknown.
         """
         if key is None or self.key_ttl is None:
             return False
@@ -281,11 +283,14 @@ class Tool:
 
     @cached_property
     def is_async(self) -> bool:
-        """Return whether the function is async. Others run in a thread, which can't be interrupted."""
+        """Return whether the function is async. Other functions run in a thread, which can't be interrupted."""
         return inspect.iscoroutinefunction(self._function)
 
     def opened(self, token: object) -> Callable[..., Any]:
-        """Return the function, for a caller that has recorded the call's intent. Raises TypeError for another token."""
+        """Return the function, for a caller that has recorded the call's intent.
+
+        Raises TypeError for any other token.
+        """
         if token is not FOR_DISPATCH:
             self()
         return self._function
@@ -296,10 +301,10 @@ class Tool:
         self()
 
     def external_id_of(self, output: dict[str, Any]) -> str | None:
-        """Return the effect's id upstream, if the tool declares which output field holds it; else None.
+        """Return the effect's id in the upstream system, if the tool declares which output field holds it; else None.
 
-        An id that is too long for the index is cut, and a digest of the whole id is appended. The result has the whole
-        id.
+        An id that is too long for the index is cut, and a digest of the whole id is appended. The result contains the
+        whole id.
         """
         value = output.get(self.external_id) if self.external_id else None
         if value is None:
@@ -318,13 +323,13 @@ class Tool:
                 result, output = as_recorded(self.output.model_validate(cleaned), self.output)
             return Answer(output, result)
         except ValueError as error:
-            raise BadAnswer(f"{self.name} returned something else than {self.output.__name__}: {error}") from error
+            raise BadAnswer(f"{self.name} did not return a {self.output.__name__}: {error}") from error
 
     def output_from_callback(self, receipt: Any, body: Any) -> BaseModel:
         """Return a callback's body, parsed as the call's result.
 
-        `receipt` is what upstream said when it accepted the call, if known. Raises ValueError for a body that doesn't
-        fit; for a wrong field this is a ValidationError.
+        `receipt` is the upstream system's response when it accepted the call, if known. Raises ValueError for a body
+        that doesn't fit; for a wrong field this is a ValidationError.
         """
         output = self.output.model_validate(body)
         wrong = None if self.check_answer is None or receipt is None else self.check_answer(receipt, output)
@@ -333,7 +338,10 @@ class Tool:
         return output
 
     def output_from_receipt(self, args: BaseModel, receipt: Any) -> BaseModel:
-        """Return the result of a call that a person says happened. Raises ValueError if the receipt isn't enough."""
+        """Return the result of a call that happened according to a person.
+
+        Raises ValueError if the receipt isn't enough.
+        """
         if self.on_receipt is not None:
             return self.output.model_validate(self.on_receipt(args, receipt))
         return self.output.model_validate({} if receipt is None else receipt, context=BY_RECEIPT)
@@ -348,10 +356,10 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """How to undo an effect: by a call of `tool` with `args(asked, got)`, made from the effect's input and output.
+    """How to undo an effect: by a call of `tool` with `args(asked, got)`, built from the effect's input and output.
 
     The tool is an ordinary tool of the agent, with its own key, gate and hooks. `args` is a plain function that returns
-    the tool's input. `name` distinguishes several undos by the same tool (default: the tool's name). Raises
+    the tool's input. `name` distinguishes several undos that use the same tool (default: the tool's name). Raises
     DefinitionError.
     """
 
@@ -379,7 +387,7 @@ _CLASSES = (
 
 
 def _with_replay_class(register: Callable[_P, _Registration]) -> Callable[_P, _Registration]:
-    """Refuse a declaration without a replay class, also a bare `@tool`. The error explains the three choices."""
+    """Refuse a declaration without a replay class, including a bare `@tool`. The error explains the three choices."""
 
     @wraps(register)
     def checked(*args: _P.args, **kwargs: _P.kwargs) -> _Registration:
@@ -420,24 +428,25 @@ def tool(
 
     It takes a Pydantic model (its input) and a `ToolCall`, and returns a Pydantic model.
 
-    `replay_class` (required) decides what may happen to a call whose intent is on record and whose outcome isn't.
+    `replay_class` (required) decides what may happen to a call whose intent is recorded but whose outcome isn't.
     `title` (default: the function's name), `system` and `effect` tell people what the tool does in which system.
-    `timeout` is in seconds (30). `key_ttl`: how long the other side remembers keys; after that a keyed call counts as
-    unsafe. `gate`: which calls a person must approve. `answers_later`: it returns `Pending`, and the callback's body
-    must fit `output` (default: the return annotation); `check_answer(receipt, output)` may return what is wrong with
-    it, such as that it answers another request than the receipt names. `external_id` names the output's field with the
-    effect's id upstream. `reconcile(args, call)` asks the other side for a call's outcome: `Happened`, `DidNotHappen`,
-    or None. `on_receipt(args, receipt)` makes the result of a call of which a person says that it happened.
+    `timeout` is in seconds (30). `key_ttl`: how long the upstream system remembers keys; after that a keyed call counts
+    as unsafe. `gate`: which calls a person must approve. `answers_later`: it returns `Pending`, and the callback's body
+    must fit `output` (default: the return annotation); `check_answer(receipt, output)` may return a problem, for
+    example that it answers a request other than the one in the receipt. `external_id` names the output's field with the
+    effect's id in the upstream system. `reconcile(args, call)` asks the upstream system for a call's outcome:
+    `Happened`, `DidNotHappen`, or None. `on_receipt(args, receipt)` returns the result of a call that happened
+    according to a person.
 
     The calls of one model turn are made concurrently, unless one of their tools is `sequential`. `rate_limit`: how
-    often the other side may be called by all workers together; an operator may override it, so it is not part of a
-    version. `cache`: how long other calls with the same input may use a pure tool's cached answer. These are calls of
-    the same agent, or with `shared` of any agent. Set it only if the answer depends on nothing but the input. `undo`:
-    how its effect is undone when the run fails or is cancelled (docs/how-to/undo.md). `risk` is *low*, *medium* or
-    *high*, for policies. `link(args)` returns the call's web address upstream. `secrets` names the secrets whose values
-    the function gets from `call.secret(name)`; they are read before each call, which is not sent without them. `redact`
-    names fields of arguments and results, by the ends of their paths, such as iban or customer.name: pages, the API and
-    exports leave them out. Raises DefinitionError.
+    often the upstream system may be called by all workers together; an operator may override it, so it is not part of a
+    version. `cache`: how long other calls with the same input may use a pure tool's cached answer. This covers calls of
+    the same agent or, with `shared`, of any agent. Set `shared` only if the answer depends on nothing but the input.
+    `undo`: how the tool's effect is undone when the run fails or is cancelled (docs/how-to/undo.md). `risk` is *low*,
+    *medium* or *high*, for policies. `link(args)` returns the call's URL in the upstream system. `secrets` names the
+    secrets whose values the function gets from `call.secret(name)`; they are read before each call, which is not sent
+    without them. `redact` names fields of arguments and results, by the endings of their paths, such as iban or
+    customer.name: pages, the API and exports don't show them. Raises DefinitionError.
     """
     if not isinstance(replay_class, ReplayClass):
         raise DefinitionError(
@@ -543,7 +552,7 @@ def _check_cache(name: str, replay_class: ReplayClass, cache: object, shared: ob
         return
     if replay_class is not ReplayClass.PURE:
         raise DefinitionError(
-            f"tool {name!r}: cache= is for pure tools only, because other calls must be made: leave it out"
+            f"tool {name!r}: cache= is only for pure tools, because other calls must always be made: leave it out"
         )
     if not isinstance(cache, timedelta) or not timedelta(0) < cache <= MAX_CACHE:
         raise DefinitionError(
@@ -560,7 +569,7 @@ def _check_key_ttl(name: str, replay_class: ReplayClass, key_ttl: timedelta | No
 
 
 def must_be_stable(whose: str, model: Any) -> None:
-    """Raise DefinitionError unless it is a model all of whose fields survive recording."""
+    """Raise DefinitionError unless this is a model whose fields can all be recorded without loss."""
     if problem := unstable(model):
         raise DefinitionError(f"{whose}: {problem}")
 

@@ -45,7 +45,7 @@ def name_of(known: Mapping[str, Undo], tool: Tool, wanted: Undo | OfTheTool, who
 
 
 def check_undos(whose: str, tools: Mapping[str, Tool], undos: Sequence[Undo], on_failure: Any) -> None:
-    """Check the undos of an agent. Raises DefinitionError for those that can't work as declared."""
+    """Check the undos of an agent. Raises DefinitionError for undos that can't work as declared."""
     if on_failure not in ON_FAILURE:
         raise DefinitionError(f"{whose}: on_failure={on_failure!r}: give one of {', '.join(ON_FAILURE)}")
     named: dict[str, Undo] = {}

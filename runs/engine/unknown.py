@@ -35,7 +35,7 @@ _NOT_ASKED = "not asked: its tool was halted"
 def may_repeat(replay_class: str, *, is_key_expired: bool = False) -> bool:
     """Return whether a call of unknown outcome may be repeated without asking.
 
-    Reads may, and keyed calls with a valid key.
+    This is so for reads, and for keyed calls with a valid key.
     """
     match ReplayClass(replay_class):
         case ReplayClass.PURE:
@@ -49,7 +49,7 @@ def may_repeat(replay_class: str, *, is_key_expired: bool = False) -> bool:
 async def is_upstream_distrusted(call: LogicalCall) -> bool:
     """Return whether a keyed call must be treated as unsafe.
 
-    Its upstream was seen to ignore keys, or lacks a required certificate.
+    That is so if the upstream system is known to ignore keys, or lacks a required certificate.
     """
     tool, certificates = call.tool, call.visit.runtime.certificates
     if tool.is_pure or tool.is_unsafe:
@@ -59,7 +59,10 @@ async def is_upstream_distrusted(call: LogicalCall) -> bool:
 
 
 async def is_denial_trusted(answer: object, agent: Agent, tool: Tool, certificates: Certificates) -> bool:
-    """Return whether a hook's DidNotHappen can be trusted. It can't if a probe saw the hook miss an effect."""
+    """Return whether a hook's DidNotHappen can be trusted.
+
+    It can't if a probe showed that the hook missed an effect.
+    """
     if not isinstance(answer, DidNotHappen):
         return False
     return not (await certificates.standing(agent.name, tool, is_fresh=True)).is_denier
@@ -74,7 +77,7 @@ def intended_at(intent: e.Event) -> datetime | None:
 async def query_upstream(
     tool: Tool, args: BaseModel, call: ToolCall, store: SecretStore
 ) -> Happened | DidNotHappen | None:
-    """Query upstream through the reconcile hook. Return None if there is no hook or no usable answer."""
+    """Query the upstream system through the reconcile hook. Return None if there is no hook or no usable answer."""
     if tool.reconcile is None:
         return None
     try:
@@ -97,7 +100,7 @@ async def query_upstream(
 
 
 def happened_batch(intent: Intent, tool: Tool, answer: Happened) -> Batch:
-    """Return the batch that records upstream's answer that the call happened."""
+    """Return the batch that records the upstream system's answer that the call happened."""
     result = plain(answer.output)
     event, entry = intent.reconciled(
         "happened",
@@ -114,7 +117,7 @@ def late_result(
 ) -> tuple[e.ToolReconciled, Entry]:
     """Return the event and ledger entry for the answer of a worker that had lost the run.
 
-    `when` is quoted in the receipt: the moment after which that worker sent the call.
+    `when` is quoted in the receipt: the time after which that worker sent the call.
     """
     payload = {"result": result, "receipt": {"from": f"the worker that sent the call, after {when}"}}
     return intent.reconciled("happened", by=by, n=n, payload=payload, external_id=external_id, digest=digest_of(result))
@@ -188,7 +191,7 @@ async def _is_query_halted(call: LogicalCall) -> bool:
 
 
 async def _query_or_stop(call: LogicalCall) -> Happened | DidNotHappen | None:
-    """Query upstream. Under a halt the run stops here, and the query is made once the halt is lifted."""
+    """Query upstream. Under a halt the run stops here; the query is made once the halt is lifted."""
     if await _is_query_halted(call):
         call.visit.hold_back(call.limit_key)
     return await _query(call)
@@ -200,9 +203,9 @@ async def _query(call: LogicalCall) -> Happened | DidNotHappen | None:
 
 
 async def find_out(call: LogicalCall, *, is_sender_done: bool) -> Settled | None:
-    """Query upstream about an unknown outcome. Return None if the call may be sent again.
+    """Query the upstream system about an unknown outcome. Return None if the call may be sent again.
 
-    Parks if only a person can tell.
+    Parks if only a person can settle it.
     """
     answer = await _query_or_stop(call)
     if isinstance(answer, Happened):
@@ -211,7 +214,7 @@ async def find_out(call: LogicalCall, *, is_sender_done: bool) -> Settled | None
     did_not = await is_denial_trusted(answer, call.visit.agent, call.tool, call.visit.runtime.certificates)
     is_denial_distrusted = isinstance(answer, DidNotHappen) and not did_not
     if did_not and not is_distrust:
-        # Upstream doesn't have the key, so the key's lifetime restarts with this claim's next try.
+        # The upstream system doesn't have the key, so the key's lifetime restarts with this claim's next try.
         call.intended_at, call.may_have_been_sent = call.visit.journal.now(), call.may_still_send
     elif (
         is_distrust
@@ -233,9 +236,10 @@ async def find_out(call: LogicalCall, *, is_sender_done: bool) -> Settled | None
 async def settle_lost_answer(
     call: LogicalCall, reason: str, *, is_sender_done: bool, is_distrusted: bool
 ) -> Settled | None:
-    """Query upstream about an unsafe or distrusted call. Return None if an unsafe call didn't happen.
+    """Query the upstream system about an unsafe or distrusted call. Return None if an unsafe call didn't happen.
 
-    It may then be sent again. Otherwise parks, because a distrusted call is never repeated without asking.
+    It may then be sent again. In all other cases the run parks, because a distrusted call is never repeated without
+    asking.
     """
     is_sender_done = is_sender_done and not call.may_still_send
     if await _is_query_halted(call):
@@ -251,7 +255,7 @@ async def settle_lost_answer(
 
 
 async def settle_rejected_key(call: LogicalCall, error: KeyRejected) -> Settled:
-    """Settle a call whose key was rejected, by the hook or else by a person. The call may have happened."""
+    """Settle a call whose key was rejected, using the hook, or else by asking a person. The call may have happened."""
     message = printable(scrubbed(error.message))[:2000]
     rejection = {"message": message, "details": _recordable_details(error.details), "found_by_hook": _NOT_ASKED}
     why = f"the other side rejected the key, so that a duplicate is suspected: {message}"
@@ -295,7 +299,8 @@ async def _settle(call: LogicalCall, answer: Happened) -> Settled:
 async def _wait_for_settlement(call: LogicalCall) -> Settled:
     """Park on the open question about the outcome.
 
-    If there is none (on a retry), a person is asked again; for an overdue callback, upstream is queried first.
+    If there is none (on a retry), a person is asked again; for an overdue callback, the upstream system is queried
+    first.
     """
     await _wait_on(call)
     if call.past.unknown is None:
@@ -307,21 +312,24 @@ async def _wait_for_settlement(call: LogicalCall) -> Settled:
 
 
 async def _ask_again(call: LogicalCall, wait: WaitSpec) -> NoReturn:
-    """Ask a further question about an unknown outcome, unless it was answered just now, and park on it."""
+    """Ask a further question about an unknown outcome, unless it has just been answered, and park on it."""
     if not (await call.visit.commit(Batch([wait.opened()], wait=wait))).is_done:
         call.visit.stop(Stopped("overtaken"))
     await _park_on_question(call, wait)
 
 
 async def _wait_on(call: LogicalCall) -> None:
-    """Park on the question that a person was asked already; return if there is none."""
+    """Park on the question that a person has already been asked; return if there is none."""
     n = call.past.open_wait("reconcile")
     if n is not None:
         await _park_on_question(call, call.wait("reconcile", n))
 
 
 async def _park_on_question(call: LogicalCall, wait: WaitSpec) -> NoReturn:
-    """Park on a person's question. If the person requested it, query upstream first and record the answer for them."""
+    """Park on a person's question.
+
+    If the person requested it, query the upstream system first and record the answer for them.
+    """
     if call.past.asked is not None:
         answer = await _query_or_stop(call)
         await call.visit.commit(Batch([query_result(call.slot, call.attempt, call.past.asked, answer)]))
@@ -344,7 +352,7 @@ def _question(call: LogicalCall, rejection: Any = None) -> WaitSpec:
 
 
 def rejection_in(event: e.Event | None) -> Any:
-    """Return upstream's rejection of the call's key, if the recorded unknown outcome is due to one; else None."""
+    """Return the rejection of the call's key, if the recorded unknown outcome is due to one; else None."""
     return None if event is None else payload_of(event).get(KEY_REJECTED)
 
 
@@ -353,7 +361,7 @@ def rejection_in(event: e.Event | None) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A run that is about to end, and the services that this needs."""
+    """A run that is about to end, and the services needed for that."""
 
     agent: Agent
     journal: Journal
@@ -379,7 +387,7 @@ async def settle_before_end(run: Ending, slot: Slot) -> WaitSpec | None:
     wait = settlement_wait(intent, journal.run_id, n, title, journal.now(), rejection_in(now.unknown))
     if open_question is not None or now.unknown is not None:
         if open_question is None and not (await journal.commit(Batch([wait.opened()], wait=wait))).is_done:
-            return None  # it was answered just now
+            return None  # it has just been answered
         if now.asked is not None:
             cannot_query = tool is None or await _is_halted(run, tool)
             answer = None if tool is None or cannot_query else await _query_before_end(run, intent, tool, arguments)
@@ -398,7 +406,7 @@ async def settle_before_end(run: Ending, slot: Slot) -> WaitSpec | None:
             await journal.commit(Batch([event], [entry]))
             return None
     reply = await journal.commit(unknown_batch(intent, wait, reason=why, arguments=arguments, is_sender_done=False))
-    return wait if reply.is_done else None  # it was answered just now
+    return wait if reply.is_done else None  # it has just been answered
 
 
 async def _is_halted(run: Ending, tool: Tool) -> bool:
@@ -407,9 +415,9 @@ async def _is_halted(run: Ending, tool: Tool) -> bool:
 
 
 async def _query_before_end(run: Ending, intent: Intent, tool: Tool, arguments: Any) -> Happened | DidNotHappen | None:
-    """Query upstream about a call of an earlier process.
+    """Query the upstream system about a call of an earlier process.
 
-    Returns None also if the recorded arguments no longer fit the tool's input.
+    Also returns None if the recorded arguments no longer fit the tool's input.
     """
     slot, attempt = intent.slot, intent.attempt
     try:

@@ -1,7 +1,7 @@
-"""One visit of one node: the slots and records of its calls, its only way to write, and how it stops.
+"""One visit of one node: the slots and records of its calls, the only way to write, and how the visit stops.
 
 Each branch numbers its own calls below a fixed path, so the numbers don't depend on which branch is faster. On a
-replay, calls are checked against their records, and a call with an unknown outcome may not be left out.
+replay, calls are checked against their records, and a call with an unknown outcome must not be left out.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 @dataclass(eq=False)
 class Branch:
-    """A sequence of calls within a visit: the node's own sequence, or one of a `gather`."""
+    """A sequence of calls within a visit: the node's own, or that of a branch of a `gather`."""
 
     under: str = ""  # path below which its calls are numbered
     calls: int = 0
@@ -116,13 +116,13 @@ class QuestionRecord(NamedTuple):
 
 
 def asked_at(slot: str, events: Iterable[e.Event]) -> QuestionRecord:
-    """Return the record of an earlier visit's question, made from its events."""
+    """Return the record of an earlier visit's question, built from its events."""
     tape = Tape(events)
     return QuestionRecord(tape.slot(slot), frozenset(name for name, one in tape.slots.items() if one.was_invoked))
 
 
 class Visit:
-    """The current visit: it assigns slots, writes through the journal, and unwinds when the run must wait or stop."""
+    """The current visit: it assigns slots, writes through the journal, and exits when the run must wait or stop."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class Visit:
         return f"{self.places.visit}/{branch.under}{branch.calls}"
 
     def stop(self, outcome: Parked | Exceeded | Stopped | Broken | Crashed) -> NoReturn:
-        """Set the visit's outcome and leave the node. The strongest outcome counts, and among equal ones the first."""
+        """Set the visit's outcome and leave the node. The strongest outcome wins, and among equal ones the first."""
         strength = WEAKEST_FIRST.index(type(outcome))
         if self.outcome is None or strength > WEAKEST_FIRST.index(type(self.outcome)):
             self.outcome = outcome
@@ -184,7 +184,7 @@ class Visit:
 
     @property
     def has_lost_lease(self) -> bool:
-        """Return whether another worker has the run, so that this visit can't record anything any more."""
+        """Return whether another worker has the run, so that this visit can no longer record anything."""
         return isinstance(self._lost, StaleLease)
 
     @property
@@ -224,7 +224,7 @@ class Visit:
         return self.outcome
 
     def recall(self, slot: str, what: str, requested_hash: str, arguments: Any = None) -> Slot:
-        """Return a slot's record. Stops for an operator if it holds another call."""
+        """Return a slot's record. Stops for an operator if the slot contains a different call."""
         if self.has_ended:
             raise Unwind
         record = self.tape.slot(slot)
@@ -245,14 +245,14 @@ class Visit:
         return found
 
     def open_path(self, slot: str, what: str) -> str:
-        """Return the path below which a call numbers others. Its slot must hold no call."""
+        """Return the path below which a call numbers others. The slot itself must not contain a call."""
         record = self.tape.slot(slot)
         if record.what is not None:
             self.stop(differs(slot, _on_record(record), describe_call(what)))
         return path_of(slot)
 
     def left_out(self) -> Broken | None:
-        """Return a stop if the node left out a call with an unknown outcome; else None."""
+        """Return a stop if the node skipped a call with an unknown outcome; else None."""
         for slot, record in self.tape.in_doubt():
             if slot not in self.reached:
                 return differs(slot, _on_record(record), describe_call("nothing"))
@@ -261,7 +261,7 @@ class Visit:
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def buffer(self, event: e.Event) -> None:
-        """Keep an event for the next commit, because nothing durable depends on it before that."""
+        """Keep an event for the next commit, because nothing durable depends on it before then."""
         self._buffered.append(event)
 
     def take_buffered(self) -> list[e.Event]:
@@ -272,8 +272,8 @@ class Visit:
     async def commit(self, batch: Batch) -> Reply:
         """Write a step. Steps are written one at a time, so a read is stored before any step that depends on it.
 
-        While this process is fenced, an intent waits and lets other writes pass. It unwinds on a stop request or at a
-        cap.
+        While this process is fenced, an intent waits and lets other writes go first. An intent is abandoned, by an
+        internal exception, on a stop request or at a cap.
         """
         while True:
             async with self._writing:
@@ -311,7 +311,8 @@ class Visit:
         return reply
 
     async def check_repeat(self, slot: str, attempt: int, key: str = "", *, judged: int | None = None) -> None:
-        """Check that an announced call may be sent again under the policies that judged it. Unwinds if not.
+        """Check that an announced call may be sent again under the policies with which it was evaluated. Unwinds if
+        not.
 
         Raises PoliciesChanged.
         """
@@ -326,8 +327,8 @@ class Visit:
     async def is_held_back(self, key: str, cleared_at: float) -> bool:
         """Return whether a call under `key` is halted.
 
-        The database isn't queried if no known halt may apply to the call and it was known not to be halted a moment
-        ago: when the halts were read, or at `cleared_at` (monotonic).
+        The database isn't queried if no known halt may apply to the call and the call was known not to be halted a
+        moment ago: when the halts were read, or at `cleared_at` (monotonic).
         """
         halts = self.runtime.halts
         is_fresh = time.monotonic() - max(cleared_at, halts.read_at) <= FRESH_SECONDS
@@ -345,7 +346,7 @@ class Visit:
         return await self.look_up(self.journal.signal(name, n)) if known is None else known
 
     async def asked(self, slot: str) -> QuestionRecord:
-        """Return the question at a slot, also if it is from an earlier visit."""
+        """Return the question at a slot, even if it is from an earlier visit."""
         if (known := self.tape.slots.get(slot)) is not None and known.gate is not None:
             return QuestionRecord(known, frozenset())
         return asked_at(slot, await self.look_up(self.journal.asked(slot)))
@@ -356,14 +357,14 @@ class Visit:
             return await self._journaled(asking)
 
     async def _journaled(self, writing: Coroutine[Any, Any, T]) -> T:
-        """Await the journal. Its errors are not shown to the node, but raised at the visit's end."""
+        """Await the journal. Errors of a query are not shown to the node, but raised at the end of the visit."""
         try:
             return await writing
         except INTENT_REFUSED:
             raise
         except Exception as error:
             if self._lost is None or isinstance(error, StaleLease):
-                self._lost = error  # a lost lease outranks other errors
+                self._lost = error  # a lost lease takes precedence over other errors
             self.closing.set()
             raise Unwind from error
         except BaseException:
@@ -374,7 +375,7 @@ class Visit:
     def afford(self, slot: str, attempt: int, wanted: Usage, *, is_reserved: bool = False) -> None:
         """Check that a call exceeds no cap, and reserve its usage if `is_reserved`.
 
-        Otherwise unwinds, and people must raise the cap.
+        Otherwise exits by an internal exception, and people must raise the cap.
         """
         breach = None if self.meter.caps == UNLIMITED else self.meter.breach(wanted, excluding=(slot, attempt))
         if breach is not None:
@@ -411,7 +412,7 @@ class Visit:
         self.stop(Parked(tuple((w.id, w.kind, w.slot) for w in waits)))
 
     async def rest(self, seconds: float) -> None:
-        """Wait in place between two tries. A stop ends the wait and the visit."""
+        """Wait in place between two tries. A stop request ends the wait and the visit."""
         ends = [asyncio.ensure_future(each.wait()) for each in (self.control.stop_asked, self.closing)]
         try:
             await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

@@ -1,1 +1,1 @@
-"""Processes, agent versions and recoveries of the fleet. Any code may read; only workers write."""
+"""Processes, agent versions and recoveries of the fleet. Any code may read them; only workers write."""

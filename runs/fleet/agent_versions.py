@@ -1,7 +1,7 @@
 """Agent versions: fingerprints, quarantine, and which workers serve each version.
 The fingerprint is stored at a version's first use. A process with different code quarantines the version in production,
-and warns in development. A fingerprint of an older scheme is compared by that scheme and replaced if the code is the
-same, so that an upgrade quarantines nothing."""
+and warns in development. A fingerprint of an older scheme is compared according to that scheme, and replaced if the
+code is the same, so that an upgrade quarantines nothing."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ _SEEN = """
     VALUES (%s, %s, %s::jsonb, clock_timestamp())
     ON CONFLICT (graph_id, fingerprint) DO NOTHING"""
 _STORED = "SELECT fingerprint, parts FROM runs_agentversion WHERE graph_id = %s"
-# Done by the first process. The others update no row, and compare with the new fingerprint.
+# Only the first process replaces the fingerprint. For the others, no row is updated, and they compare with the new
+# fingerprint.
 _ADOPT = "UPDATE runs_agentversion SET fingerprint = %s, parts = %s::jsonb WHERE graph_id = %s AND fingerprint = %s"
 _SERVE = """
     INSERT INTO runs_served (worker, graph_id, is_quarantined, is_draining) VALUES (%s, %s, %s, %s)
@@ -52,7 +53,7 @@ _SERVED = """
     SELECT s.graph_id, bool_and(s.is_quarantined) FROM runs_served s JOIN runs_process p ON p.id = s.worker
     WHERE p.ended_at IS NULL AND p.last_heartbeat_at > clock_timestamp() - make_interval(secs => %s)
     GROUP BY s.graph_id"""
-# One index lookup per version with ready runs, however many runs that is.
+# One index lookup per version with ready runs, however many such runs there are.
 _READY = """
     WITH RECURSIVE ready AS (
         (SELECT graph_id FROM runs_run WHERE ready_at IS NOT NULL ORDER BY graph_id LIMIT 1)
@@ -69,7 +70,7 @@ ONLY_DRAINED = "every running worker with {} drains it and starts no runs"
 
 
 class VersionChanged(DurableAgentsError):
-    """This process has other code than that with which the version was first used."""
+    """This process has different code from that with which the version was first used."""
 
     status, code, title = 409, "version-changed", "The agent's code has changed under its version"
 
@@ -77,14 +78,14 @@ class VersionChanged(DurableAgentsError):
         super().__init__(
             f"{change.graph_id} was first used with different code: {change.told}.",
             errors=[
-                {"field": "agent", "problem": each, "fix": f"give the changed code version {change.proposed}"}
+                {"field": "agent", "problem": each, "fix": f"give the changed code the version {change.proposed}"}
                 for each in change.said
             ],
         )
 
 
 class Loaded:
-    """The versions that one worker drives: all, or `only` those named (`name` or `name@version`)."""
+    """The versions that one worker drives: all, or `only` the named ones (`name` or `name@version`)."""
 
     def __init__(self, worker: UUID, *, only: Collection[str] = (), is_draining: bool = False) -> None:
         self._worker, self._only, self._is_draining = worker, frozenset(only), is_draining
@@ -97,7 +98,7 @@ class Loaded:
         return not self._only or graph_id in self._only or graph_id.partition("@")[0] in self._only
 
     async def announce(self, link: psycopg.AsyncConnection[TupleRow]) -> None:
-        """Check new versions, quarantine those that differ, and record that this worker has them."""
+        """Check new versions, quarantine those that differ, and record that this worker has the others."""
         for agent in registry.agents():
             if agent.graph_id in self._known or not self._drives(agent.graph_id):
                 continue
@@ -130,7 +131,7 @@ def _made_of(agent: Agent) -> list[str]:
 
 
 def _is_older(agent: Agent, stored: str) -> bool:
-    """Return whether the stored fingerprint is that of the same code by an older scheme."""
+    """Return whether the stored fingerprint belongs to the same code under an older scheme."""
     return not is_current(stored) and agent.is_own(stored)
 
 
@@ -188,10 +189,10 @@ def unserved() -> list[str]:
 
 def why_not_driven(run: Any, drivable_now: frozenset[str]) -> str | None:
     """Return a sentence on why no worker drives a ready run, or None."""
-    if run.ready_at is None or run.owner is not None or run.ready_at > datetime.now(UTC):  # it may not begin yet
+    if run.ready_at is None or run.owner is not None or run.ready_at > datetime.now(UTC):  # the run may not begin yet
         return None
     if run.protocol == PROTOCOL and f"{BEHIND}{run.graph_id}" in drivable_now:
-        return f"only workers of the last release have {run.graph_id}, and the run was started by this one"
+        return f"only workers of the previous release have {run.graph_id}, but the run was started by this release"
     if run.graph_id in drivable_now:
         return ONLY_DRAINED.format(run.graph_id) if is_only_drained(run, drivable_now) else None
     return f"no running worker has {run.graph_id}" if drivable_now else "no worker is running"
@@ -206,15 +207,15 @@ def missing_key_of(run: Any, head: Head | None) -> str | None:
     try:
         reason = str(read_clear(released).get("reason"))
     except ValueError:
-        return None  # a damaged event, which the journal shows as such
+        return None  # a damaged event, which the page of the journal reports
     return (
         f"the last worker lacks its key: {reason.removeprefix(KEY_MISSING)}" if reason.startswith(KEY_MISSING) else None
     )
 
 
 def is_left_alone(run: Any, drivable_now: frozenset[str]) -> bool:
-    """Return whether no worker could drive a parked run if it were woken now.
-    Waiting for one loses nothing."""
+    """Return whether no worker could drive a parked run if it became ready now.
+    Then nothing is lost by waiting for one."""
     is_parked = run.ended_at is None and run.ready_at is None and run.owner is None
     return is_parked and run.graph_id not in drivable_now
 

@@ -94,8 +94,8 @@ def compare(recorded: Mapping[str, Recorded], agents: Iterable[Agent]) -> Compar
 
 
 def _lower(agent: Agent, numbers: Mapping[str, int]) -> list[str]:
-    """Return a problem if the version's state number is below an older version's.
-    A function that migrates back solves it."""
+    """Return a problem if the version's state number is lower than that of an older version.
+    A migration function that converts states back solves it."""
     graph_id = agent.graph_id
     older = [each for each in numbers if _agent(each) == _agent(graph_id) and _order(each) < _order(graph_id)]
     highest = max(older, key=lambda each: (numbers[each], _order(each)), default=graph_id)

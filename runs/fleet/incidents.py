@@ -1,4 +1,4 @@
-"""Recoveries. They are recorded together with their event, and read with their consequences."""
+"""Recoveries. Incidents (lost workers) are recorded together with their event, and read with their consequences."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ _MARKS: dict[str, Reached] = {
     "ApprovalRequested": Reached.WAIT,
     "ToolAccepted": Reached.WAIT,
 }
-# Events that prove progress since the claim, because each is recorded only once. All others may be repeated without
-# progress: events that accompany a resent call or request (route, price, policies), people's requests, and outside
-# events.
+# Events that prove progress since the claim, because each is recorded only once. All other events may be repeated
+# without progress: those that accompany a resent call or request (route, price, policies), people's requests, and
+# outside events.
 FURTHER = sorted(
     {*_MARKS, "ChildStarted", "BranchesOpened", "UndoBegun", "EffectUndone", "EffectLeft"}
     - {"ToolRedispatched", "ToolReconciled"}
@@ -77,11 +77,11 @@ _EXTRA_FIELDS = [
 
 
 class UnknownOutcome(Shape):
-    """A call or model request whose intent is on record, but not its outcome."""
+    """A call or model request whose intent is recorded, but not its outcome."""
 
     slot: Slot
     attempt: Attempt
-    tool: str = Field(description="Tool that was called, or the model.")
+    tool: str = Field(description="Tool or model that was called.")
     replay_class: CallClass = Field(description="Replay class of the call.")
     intent_at: datetime = Field(description="Time when the intent was recorded.")
 
@@ -129,7 +129,7 @@ def _call(slot: str, attempt: int, kind: str, clear: bytes, at: datetime) -> Unk
 
 def note_cut(run_id: UUID, seq: int, epoch: int, by: tuple[UUID, str, int], stood: ProgressAtLoss) -> None:
     """Record an incident for a run that was cut off at its worker's drain deadline.
-    It isn't counted as a death."""
+    Such an incident isn't counted as a death."""
     now = database_now()
     worker, host, pid = by
     Incident.objects.create(
@@ -218,23 +218,23 @@ class IncidentRow(Shape):
     pid: int = Field(description="Process id of the lost worker.")
     reached: Incident.Reached = Field(description="Progress of the run at that time.")
     epoch_before: int = Field(description="Epoch of the lost worker.")
-    epoch_after: int | None = Field(description="Epoch of the worker that took over; null: none yet.")
-    last_sign_at: datetime | None = Field(description="Time of the worker's last sign of life; null: unknown.")
+    epoch_after: int | None = Field(description="Epoch of the worker that took over; null if there is none yet.")
+    last_sign_at: datetime | None = Field(description="Time of the worker's last sign of life; null if unknown.")
     detected_at: datetime = Field(description="Time when the loss was detected.")
     freed_at: datetime = Field(description="Time when the run was freed for other workers.")
-    claimed_at: datetime | None = Field(description="Time when another worker claimed it; null: not yet.")
+    claimed_at: datetime | None = Field(description="Time when another worker claimed it; null if none has.")
     stepped_at: datetime | None = Field(description="Time when the next step started.")
     silent_seconds: float | None = Field(description="Time from the last sign of life until the run was freed.")
-    down_seconds: float | None = Field(description="Time from then until the next step started.")
-    skipped: int = Field(description="Recorded outcomes of the visit that were replayed, not executed again.")
+    down_seconds: float | None = Field(description="Time from the freeing of the run until the next step started.")
+    skipped: int = Field(description="Recorded outcomes of the visit that were replayed instead of executed again.")
     calls: list[DoubtedCall] = Field(description="Calls in progress when the worker was lost.")
-    is_counted: bool = Field(description="Whether the worker's death counts towards stopping the run.")
+    is_counted: bool = Field(description="Whether the worker's death counts for the limit that stops the run.")
     deaths: int = Field(description="Workers lost in a row while executing this run.")
     is_stopped: bool = Field(description="Whether the run was stopped for an operator.")
 
 
 def described(rows: Sequence[Incident]) -> list[IncidentRow]:
-    """Return incidents with their consequences, in two more queries."""
+    """Return incidents with their consequences, using two more queries."""
     ids = [row.id for row in rows]
     with connection.cursor() as cursor:
         cursor.execute(_AFTER, [_EXTRA_FIELDS, ids])

@@ -1,5 +1,5 @@
-"""Living processes: one row per incarnation.
-Each thread refreshes rows on its own connection, and skips that during an outage. Proof of death is local (a changed
+"""The living processes of the installation, with one row per incarnation.
+Each thread refreshes rows on its own connection, but not during an outage. Proof of death is local (a changed
 start time or a zombie); `runs/workers/failure_detector.py` evaluates silence."""
 
 from __future__ import annotations
@@ -74,10 +74,11 @@ __all__ = [
 ]
 
 KINDS = ("supervisor", "cluster", "worker", "web", "sandbox", "postgres")
-# Workers send heartbeats every second, others every five. A database restart may lose a few.
+# Workers send heartbeats every second, other processes every five seconds. A crash of the database may lose a few
+# heartbeats.
 FRESH_SECONDS = 15.0
 
-# A process that was declared dead stays so: a late heartbeat can't revive it.
+# A process that was declared dead stays dead: a late heartbeat can't revive it.
 _BEAT = f"""
     INSERT INTO runs_process (id, kind, host, boot, pid, born_ticks, started_at, last_heartbeat_at,
                               slots_used, slots_total, protocol, end_cause, end_proof)
@@ -89,7 +90,7 @@ _BEAT = f"""
     ON CONFLICT (id) DO UPDATE SET kind = excluded.kind, last_heartbeat_at = clock_timestamp(),
         slots_used = excluded.slots_used, slots_total = excluded.slots_total
     WHERE runs_process.ended_at IS NULL"""
-# A worker's own heartbeat, on the connection that holds its lock. If no row is returned, it was declared dead.
+# A worker's own heartbeat, on the connection that holds its lock. If no row is returned, the worker was declared dead.
 _BEAT_ANCHORED = f"""
     INSERT INTO runs_process (id, kind, host, boot, pid, born_ticks, started_at, last_heartbeat_at, anchored_at,
                               slots_used, slots_total, tools_busy, protocol, end_cause, end_proof)
@@ -140,7 +141,7 @@ log = logging.getLogger("runs.fleet.members")
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """One process's sign of life."""
+    """The heartbeat of one process."""
 
     kind: str
     identity: Identity
@@ -161,7 +162,7 @@ class Gone:
 
 def beat(*, kind: str, pid: int, slots_used: int = 0, slots_total: int = 0) -> bool:
     """Store a heartbeat of the process with this pid on this host.
-    False if there is no such process, or during an outage."""
+    Return False if there is no such process, or during an outage."""
     identity = identify(pid)
     return identity is not None and beat_all([Sign(kind, identity, slots_used, slots_total)])
 
@@ -180,7 +181,7 @@ def forget(kind: str, pid: int) -> bool:
 
 def bury(process: Process | Gone | UUID, *, cause: str = "", proof: str = "") -> bool:
     """Record an incarnation's end and its cause.
-    True for the first caller to do so; otherwise, or during an outage, False."""
+    Return True for the first caller to do so; otherwise, or during an outage, False."""
     which = {"id": process if isinstance(process, UUID) else process.id, "cause": cause, "proof": proof}
     return bool(_on_link(lambda link: link.execute(_BURY, which).rowcount))
 
@@ -208,7 +209,7 @@ def beat_anchored(link: psycopg.Connection, sign: Sign) -> Heard:
 @dataclass(frozen=True, slots=True)
 class Member:
     """A process recorded as alive.
-    `silence` and `host_silence` are in seconds by the database's clock. `is_anchored` means that it holds its session
+    `silence` and `host_silence` are in seconds on the database's clock. `is_anchored` means that it holds its session
     lock, or needs none."""
 
     id: UUID
@@ -234,8 +235,8 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Roll:
-    """The living processes; the server's age, the last sweep's age and the time to the next deadline, in seconds; and
-    whether a prompt sweep of a feature is due."""
+    """The living processes, with the server's age, the last sweep's age and the time to the next deadline, in seconds;
+    and whether a prompt sweep of a feature is due."""
 
     members: list[Member]
     server_age: float
@@ -245,7 +246,7 @@ class Roll:
 
 
 def roll_call() -> Roll | None:
-    """Return the roll call, read in one statement; None during an outage."""
+    """Return the roll call, using one statement; None during an outage."""
     due = [f"({sweep.is_due})" for sweep in features.parts_of_all(lambda each: each.prompt_sweeps)]
     statement = _ROLL.format(is_due=" OR ".join(due) or "false")
     rows = _on_link(lambda link: link.execute(statement).fetchall())
@@ -331,14 +332,14 @@ def _write_beats(link: psycopg.Connection, rows: list[dict[str, Any]]) -> bool:
 
 
 def hang_up() -> None:
-    """Close this thread's connection; the next use opens another."""
+    """Close this thread's connection; the next use opens a new one."""
     link, _links.link = _links.link, None
     if link is not None:
         link.close()
 
 
 class _Links(threading.local):
-    """One connection per thread, opened on demand, and again after it broke."""
+    """One connection per thread, opened on demand, and reopened after it broke."""
 
     link: psycopg.Connection | None = None
 
@@ -348,7 +349,7 @@ _outage = log_messages.Outage(log, "fleet")
 
 
 def _on_link(act: Callable[[psycopg.Connection], T]) -> T | None:
-    """Return `act`'s result; None during an outage. A connection that broke while idle is replaced."""
+    """Return `act`'s result; None during an outage. A connection that broke while idle is replaced first."""
     was_open = _links.link is not None
     try:
         try:

@@ -1,4 +1,4 @@
-"""Processes as the kernel knows them: identity, liveness, and ties between parent and child.
+"""Information from the kernel about processes: identity, liveness, and ties between parent and child.
 A pid with its start time is unique per boot and host. On systems other than Linux, psutil and a thread are used
 instead."""
 
@@ -44,13 +44,13 @@ class Identity:
 
     @property
     def started_at(self) -> datetime:
-        """Return the start time by this machine's clock. Stored times are by the database's clock."""
+        """Return the start time on this machine's clock. Stored times are on the database's clock."""
         return datetime.now(UTC) - timedelta(seconds=self.age_seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """The parts of /proc/<pid>/stat that are used."""
+    """The fields of /proc/<pid>/stat that are used."""
 
     pid: int
     state: str
@@ -85,7 +85,7 @@ def stat(pid: int) -> Stat | None:
         return _stat_elsewhere(pid)
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            # The name in parentheses may itself contain blanks and parentheses, so fields are counted from the last
+            # The name in parentheses may itself contain spaces and parentheses, so fields are counted from the last
             # one.
             fields = file.read().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -105,7 +105,7 @@ def _stat_elsewhere(pid: int) -> Stat | None:
     except (psutil.NoSuchProcess, ProcessLookupError):
         return None
     except (psutil.AccessDenied, PermissionError):
-        # It is another user's process, of which only the existence is known.
+        # It is another user's process, about which only its existence is known.
         return Stat(pid, "R", 0, 0, -1)
 
 
@@ -118,7 +118,7 @@ def identify(pid: int) -> Identity | None:
 
 
 def incarnation_id(identity: Identity) -> uuid.UUID:
-    """Return the incarnation's id, which is always the same."""
+    """Return the incarnation's id, which never changes."""
     return uuid.uuid5(_NAMESPACE, f"{identity.host}|{identity.boot}|{identity.pid}|{identity.born_ticks}")
 
 
@@ -143,7 +143,7 @@ def _all_pids() -> list[int]:
 
 
 def tie_to_parent(parent: int, signum: int = signal.SIGKILL) -> None:
-    """Have the kernel signal this process when its parent dies; exit if the parent is dead already.
+    """Have the kernel signal this process when its parent dies; exit if the parent is already dead.
     Call it in the main thread, after any change of user. The signal is bound to the thread that forked, so parents must
     fork in their main thread."""
     if _libc is not None:
@@ -162,14 +162,14 @@ def _watch_parent(parent: int) -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of descendants' orphans in order to reap them, because not every init does."""
+    """Become the parent of orphaned descendants in order to reap them, because not every init does."""
     if _libc is not None:
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def reap_orphans(known: Container[int]) -> None:
     """Reap dead adopted children without blocking.
-    `known` children and those of our session are left to others."""
+    `known` children, and those of our session, are left to other code."""
     if _libc is None or not _has_dead_child():
         return
     me, session = os.getpid(), os.getsid(0)
@@ -189,7 +189,7 @@ def _has_dead_child() -> bool:
 
 
 def send(pid: int, born_ticks: int, signum: int) -> bool:
-    """Signal exactly this incarnation; False if it is gone."""
+    """Signal exactly this incarnation; return False if it no longer exists."""
     try:
         if not hasattr(os, "pidfd_open"):
             if is_running(pid, born_ticks):

@@ -45,7 +45,7 @@ class Change:
 
 def change_of(agent: Agent, fingerprint: str, parts: Any) -> Change:
     """Return how an agent differs from its stored version.
-    They are compared by the stored fingerprint's scheme."""
+    They are compared according to the scheme of the stored fingerprint."""
     mine = as_stored(agent, fingerprint)
     stored = json.loads(parts) if isinstance(parts, str) else parts
     texts = [] if mine is None else differences(stored, mine)
@@ -60,7 +60,7 @@ def proposed(agent: Agent) -> str:
 
 
 def changed_here(agents: Iterable[Agent] | None = None) -> list[Change]:
-    """Return the changes of these agents, or of all, in this process."""
+    """Return the changes of these agents, or of all agents, in this process."""
     every = {agent.graph_id: agent for agent in (registry.agents() if agents is None else agents)}
     with connection.cursor() as cursor:
         cursor.execute(_STORED, [sorted(every)])
@@ -72,8 +72,8 @@ def changed_here(agents: Iterable[Agent] | None = None) -> list[Change]:
 
 
 def say_changes() -> None:
-    """Log changed versions when a process that starts runs begins.
-    In production it refuses to start runs of these."""
+    """Log changed versions at the start of a process that starts runs.
+    In production, such a process refuses to start runs of these."""
     is_production = settings.DURABLEAGENTS.is_production
     try:
         changes = changed_here()
@@ -88,7 +88,7 @@ def say_changes() -> None:
 
 
 async def code_of(pool: Pool, graph_id: str, fingerprint: str) -> Any:
-    """Return the parts of the code with this fingerprint; None if no worker ever had it."""
+    """Return the parts of the code with this fingerprint; None if no worker ever had that code."""
     try:
         async with pool.connection() as link:
             row = await (await link.execute(_CODE_OF, [graph_id, fingerprint])).fetchone()

@@ -64,7 +64,7 @@ class ReadCache:
         self._keeping: set[asyncio.Task[None]] = set()
 
     async def find(self, key: bytes) -> KeptRead | None:
-        """Return a cached, unexpired read; None for anything that we can't authenticate as our own."""
+        """Return a cached, unexpired read; None for rows that can't be authenticated."""
         row = await self._quickly(self._row(key))
         if row is None:
             return None
@@ -80,7 +80,7 @@ class ReadCache:
         return None
 
     def keep(self, key: bytes, tool: str, kept: KeptRead, lifetime: timedelta) -> None:
-        """Store a read in the background. Must be called from the loop's own thread."""
+        """Store a read in the background. Call this only from the loop's own thread."""
         if len(self._keeping) >= _MAX_WAITING:
             return
         task = asyncio.create_task(self._keep(key, tool, kept, kept.at + lifetime))
@@ -137,7 +137,7 @@ def retire() -> int:
 
 
 def forget(*, run_id: UUID | None = None, tool: str = "") -> int:
-    """Delete the entries of a run, of a tool, or all. Returns the number of rows."""
+    """Delete the entries of a run or a tool, or all entries. Returns the number of rows."""
     with connection.cursor() as cursor:
         cursor.execute(
             "DELETE FROM runs_cachedread WHERE (%s::uuid IS NULL OR run_id = %s) AND (%s = '' OR tool = %s)",

@@ -112,7 +112,7 @@ class _Commits(Protocol):
 
 
 class Continuation:
-    """The part of the `Journal` port that continues runs as others."""
+    """The part of the `Journal` port that creates continuations."""
 
     async def origin(self: _Commits) -> e.RunCarriedOn | None:
         return await self._lookups.origin()
@@ -151,5 +151,5 @@ class Continuation:
 
         reply = await self._send(events, send, lets_go=True)
         if reply.is_done:
-            self.on_birth()  # a worker may claim it
+            self.on_birth()  # a worker may claim the new run
         return reply

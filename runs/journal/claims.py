@@ -1,5 +1,5 @@
 """Claims of ready runs, and reclaims of a worker's own run after a lost answer.
-See CP9 of the step protocol."""
+Compare CP9 in the step protocol."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger("runs.journal.claims")
 CLAIM = """
     SELECT c.*, EXISTS (SELECT 1 FROM runs_run r WHERE r.id = c.run_id AND r.business_key <> '')
     FROM runs_claim(%s, %s, %s, %s::text[], %s, %s) c"""
-# The setting is local to the statement's transaction, so that a pooler passes it on to no other client.
+# The setting is local to the statement's transaction, so that a pooler doesn't pass it on to other clients.
 CLAIM_OTHERS = """
     WITH skipped AS MATERIALIZED (SELECT set_config('durableagents.skipped', %s, true) AS runs)
     SELECT c.*, EXISTS (SELECT 1 FROM runs_run r WHERE r.id = c.run_id AND r.business_key <> '')
@@ -48,8 +48,8 @@ class Worker:
 
     @property
     def ascii_host(self) -> str:
-        """Return the host name in ASCII for the claim's event.
-        SQL escapes fewer characters in JSON than Python."""
+        """Return the host name in ASCII, for the claim's event.
+        JSON from SQL escapes fewer characters than JSON from Python."""
         return re.sub(r"[^ -~]", "?", self.host)
 
 
@@ -70,7 +70,7 @@ class Claim:
     is_cancel_requested: bool
     is_on_hold: bool
     is_solo: bool
-    is_keyed: bool = False  # other runs may be queued behind it
+    is_keyed: bool = False  # whether other runs may be queued behind it
 
     @property
     def parent(self) -> str | None:
@@ -105,7 +105,7 @@ async def claim(
             ready = await (await connection.execute(_READY, [list(graph_ids)])).fetchall()
             for (run_id,) in ready:
                 failpoints.hit("CP9", run=str(run_id))
-            if not ready:  # A run that becomes ready now must not be claimed without passing this point.
+            if not ready:  # A run that becomes ready must not be claimed without passing this point.
                 return []
         for _ in range(_CLAIM_CHECKS):
             cursor = await connection.execute(

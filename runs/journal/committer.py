@@ -1,5 +1,5 @@
 """Group commit: steps of runs that are ready at the same time share a round trip and a commit.
-Each keeps its own fence and answer."""
+Each step keeps its own fence and answer."""
 
 from __future__ import annotations
 
@@ -35,13 +35,14 @@ MAX_BYTES = 60 * 1024
 PLACE_SECONDS = 0.02
 CUT_OFF_SECONDS = 5.0
 _STEP = re.compile(r"SELECT (runs_\w+)\(%s, ")
-# Steps that may lock the meter of a shared budget. An end is one because it settles reserved amounts.
+# Steps that may lock the meter of a shared budget. The end of a run is such a step, because it settles reserved
+# amounts.
 _DRAWING = frozenset({"runs_intend", "runs_record", "runs_leave"})
 _committers: WeakKeyDictionary[Pool, Committer] = WeakKeyDictionary()
 
 
 class _Alone(Enum):
-    """An outcome instead of an answer: `Committer.write` must send the write alone."""
+    """Returned instead of an answer: the write must be sent alone by `Committer.write`."""
 
     HAS_PLACE = auto()  # counts as in flight until it is answered, or `PLACE_SECONDS` have passed
     TURNED_AWAY = auto()  # the batch couldn't execute it
@@ -90,7 +91,7 @@ def committer(pool: Pool) -> Committer:
 
 
 class Committer:
-    """The writes that are ready, and those in flight.
+    """The writes that are ready, and the writes in flight.
 
     A write is sent at once if none is in flight, otherwise at the end of the event loop's turn if fewer than
     MAX_IN_FLIGHT are. Until then writes gather in a batch, which is sent as a pipeline with one Sync. A batch takes
@@ -147,7 +148,7 @@ class Committer:
         return await self._in_its_place(run, step, after)
 
     async def _in_its_place(self, run: str, step: Sent, after: Sequence[str]) -> Reply:
-        """Write a step alone; it counts as in flight already."""
+        """Write a step alone; it already counts as in flight."""
         place = _Place(self._landed)
         timer = asyncio.get_running_loop().call_later(PLACE_SECONDS, place.leave)
         try:
@@ -192,7 +193,9 @@ class Committer:
             for write in writes:
                 write.batch = batch
             batch.task = asyncio.create_task(self._carry(batch))
-            batch.task.add_done_callback(partial(self._ended, batch))  # also called if it was cancelled before it began
+            batch.task.add_done_callback(
+                partial(self._ended, batch)
+            )  # also called if the task was cancelled before it began
         self._send_soon()
 
     def _next(self) -> list[_Write]:
@@ -204,12 +207,12 @@ class Committer:
             if writes and size > MAX_BYTES:
                 break
             write = self._ready.popleft()
-            if not write.answer.done():  # otherwise its run's task was cancelled
+            if not write.answer.done():  # otherwise the task of its run was cancelled
                 writes.append(write)
         return writes
 
     def _ended(self, batch: _Batch, task: asyncio.Task[None]) -> None:
-        if task.cancelled():  # because the loop ended while writes were waiting
+        if task.cancelled():  # happens if the loop ended while writes were waiting
             for write in batch.writes:
                 write.answer.cancel()
         self._landed(len(batch.writes))
@@ -222,10 +225,10 @@ class Committer:
     async def _given_up(self, write: _Write) -> None:
         """Clean up after a cancelled write.
         If no other write waits for its batch, the batch is cancelled. Waits for the batch for up to `CUT_OFF_SECONDS`,
-        so that it is over before the run writes again."""
+        so that it has ended before the run writes again."""
         if write.batch is None:
             if not write.answer.cancelled():
-                self._landed(1)  # it was counted as in flight already
+                self._landed(1)  # it already counts as in flight
             return
         task = write.batch.task
         assert task is not None
@@ -293,7 +296,7 @@ async def answered(connection: Connection, run: str, step: Sent) -> Reply:
 
 
 def _passing_cp5(sending: Coroutine[Any, Any, T], runs: Sequence[str]) -> Coroutine[Any, Any, T]:
-    """Return `sending`; if the failpoint CP5 is armed, it is passed after the statement was sent."""
+    """Return `sending`; if the crash point CP5 is armed, it fires after the statement was sent."""
     is_armed = any(failpoints.is_armed("CP5", run) for run in runs)
     return _sent_through_cp5(sending, runs) if is_armed else sending
 
@@ -306,7 +309,7 @@ async def _sent_through_cp5(sending: Coroutine[Any, Any, T], runs: Sequence[str]
         for run in runs:
             failpoints.hit("CP5", run=run)
     finally:
-        # The connection must not be reused or closed while a task still listens on it.
+        # The connection must not be reused or closed while a task still waits on it.
         await asyncio.wait([sent])
     return sent.result()
 
@@ -314,8 +317,8 @@ async def _sent_through_cp5(sending: Coroutine[Any, Any, T], runs: Sequence[str]
 @lru_cache(maxsize=512)
 def batched(statement: str) -> str:
     """Return the batch variant of a step's statement.
-    It has no effect and returns no row if the run's head is locked, or the step may lock the meter of a shared budget.
-    It takes the run from the locked row, so that the function can't be called before the lock is held."""
+    The variant has no effect and returns no row if the run's head is locked, or the step may lock the meter of a shared
+    budget. It takes the run's id from the locked row, so that the function can't be called before the lock is held."""
     step = _STEP.match(statement)
     assert step is not None, statement
     free = "SELECT run_id FROM ledger_head WHERE run_id = %s FOR UPDATE SKIP LOCKED"

@@ -30,7 +30,7 @@ NO_ROOM, NO_PRICE, HALTED = "DA005", "DA006", "DA007"
 NOT_OPEN, JUDGED_AGAIN = "DA059", "DA060"
 # serialization failure, deadlock, idle in a transaction for too long, read-only (a standby being promoted)
 _PASSING = frozenset({"40001", "40P01", "25P03", "25006"})
-# Refusals that other sessions cause and that therefore pass; also a lock timeout, or too many connections.
+# Refusals that other sessions cause and that are therefore temporary; also a lock timeout, or too many connections.
 _SOMEBODY_ELSE = _PASSING | {"55P03", "53300"}
 MAX_REFUSALS = 6
 
@@ -54,19 +54,19 @@ def is_transient(error: BaseException) -> bool:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Return whether the server refused the statement: it did nothing, and the connection is intact."""
+    """Return whether the server refused the statement: the statement had no effect, and the connection is intact."""
     error = _itself(error)
     return isinstance(error, psycopg.Error) and error.diag.severity_nonlocalized == "ERROR"
 
 
 class StatementRefused(RuntimeError):
     """The database is available, but repeatedly refuses a statement.
-    It is too slow or too large, or space is lacking."""
+    The statement is too slow or too large, or there is no space left."""
 
 
 class Refusals:
     """Counts refusals of one statement.
-    Outages are waited out however long they take; refusals are limited."""
+    Outages are waited out, however long they take; the number of refusals is limited."""
 
     def __init__(self, what: str) -> None:
         self._what, self._count = what, 0
@@ -81,7 +81,9 @@ class Refusals:
             self._count += 1
         if self._count >= MAX_REFUSALS:
             reason = f"{error.diag.message_primary} ({error.sqlstate})"
-            raise StatementRefused(f"{self._what}: the database refused it {self._count} times: {reason}") from error
+            raise StatementRefused(
+                f"{self._what}: the database refused the statement {self._count} times: {reason}"
+            ) from error
         return True
 
 
@@ -113,8 +115,8 @@ def translated(error: psycopg.Error) -> Exception:
 
 
 def raise_known(error: Exception) -> None:
-    """Raise a commit's error if it is one of our own or a bug.
-    Returns if it is transient, so that the caller waits."""
+    """Raise a commit's error if it is one of our own errors, or a bug.
+    If the error is transient, return, so that the caller waits."""
     known = translated(error) if isinstance(error, psycopg.Error) else error
     if known is not error:
         raise known from error

@@ -1,5 +1,5 @@
 """Secrets derived from the installation's master key.
-One is for the keyed digest of arguments and plans, which is used to compare calls and bind approvals; the other is for
+One is for keyed digests of arguments and plans, which is used to compare calls and bind approvals; the other is for
 idempotency keys and callback tokens."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def hasher() -> Hasher:
 
 @lru_cache(maxsize=1)
 def call_secret() -> bytes:
-    """Return the secret of idempotency keys and callback tokens.
+    """Return the secret for idempotency keys and callback tokens.
     Raises OSError if the master key can't be read."""
     master = Path(settings.DURABLEAGENTS_MASTER_KEY_FILE).read_bytes().strip()
     return hashlib.sha256(b"durableagents idempotency keys and callback tokens\x00" + master).digest()

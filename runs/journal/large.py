@@ -1,5 +1,5 @@
 """Large payloads in a store outside the database.
-Threads wait for the store, because an event loop drives many runs."""
+Threads access the store, because an event loop, which drives many runs, must not wait."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 async def upload_all(uploads: list[Upload]) -> None:
-    """Upload these payloads to the store, and remove each from the list once it is kept.
+    """Upload these payloads to the store, and remove each from the list once it is stored.
     Raises StoreUnavailable."""
     while uploads:
         await asyncio.to_thread(upload, uploads[0])
@@ -24,7 +24,7 @@ async def upload_all(uploads: list[Upload]) -> None:
 
 async def decoding(rows: Iterable[Iterable[Any]], decode: Callable[[], T]) -> T:
     """Return `decode()`.
-    It runs in a thread if these rows refer to the store. Their keys must have been read before."""
+    Decoding runs in a thread if these rows refer to the store. The encryption keys must have been read before."""
     if any(is_kept(value) for row in rows for value in row):
         return await asyncio.to_thread(decode)
     return decode()

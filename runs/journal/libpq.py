@@ -1,6 +1,6 @@
 """Executes a step's statement directly with libpq.
-It is prepared once per connection, takes values and returns one row. psycopg's general cursors cost more than the
-server needs for a step. Waiting, cancelling and errors still go through psycopg."""
+A statement is prepared once per connection, takes values and returns one row. psycopg's general cursors cost more than
+the server needs for a step. Waiting, cancelling and errors still go through psycopg."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from runs.engine.journal import Reply
 
 Connection = psycopg.AsyncConnection[TupleRow]
 Pool = AsyncConnectionPool[Connection]
-Sent = tuple[str, Sequence[bytes | None], Sequence[int]]  # a statement, its encoded values and their formats
+Sent = tuple[str, Sequence[bytes | None], Sequence[int]]  # a statement, its encoded values, and their formats
 
 # A step has several dozen statements: by number of events and facts, wait, checkpoint, alone or batched.
 MAX_PREPARED = 200
@@ -46,14 +46,14 @@ _prepared: WeakKeyDictionary[Connection, dict[str, bytes]] = WeakKeyDictionary()
 
 def turns(pool: Pool) -> asyncio.Semaphore:
     """Return a semaphore of the pool's size.
-    Waiting for it costs a tenth of waiting in the pool's own queue."""
+    Waiting for it costs a tenth of what waiting in the pool's own queue costs."""
     return _turns.setdefault(pool, asyncio.Semaphore(pool.max_size))
 
 
 async def ask_again(pool: Pool) -> None:
     """Keep a pool connecting.
-    This is its `reconnect_failed`: psycopg stops trying after `reconnect_timeout` until a new request comes, while
-    queued requests wait for their whole timeout."""
+    This is the pool's `reconnect_failed` callback: psycopg stops trying after `reconnect_timeout` until a new request
+    comes, while queued requests wait for their whole timeout."""
     if pool in _asking:
         return
     _asking.add(pool)
@@ -78,7 +78,7 @@ async def one_row(link: Connection, step: Sent) -> list[bytes | None]:
     names = _names_on(link)
     pgconn, name = link.pgconn, names.get(statement)
     if name is None and len(names) < MAX_PREPARED:
-        # A name is never reused, even if preparing is interrupted, because the server may know it already.
+        # A name is never reused, even if preparing is interrupted, because the server may already know it.
         name = b"step_%d" % next(_names)
         pgconn.send_prepare(name, numbered(statement))
         await _result(link)
@@ -113,7 +113,7 @@ async def rows_in_one_commit(link: Connection, statements: Sequence[Sent]) -> li
     Returns the only row of each, or None. Raises Undone, and psycopg.Error, after which it is unknown what was
     committed."""
     names, fresh, pgconn = _names_on(link), dict[str, bytes](), link.pgconn
-    answers: list[str | None] = []  # for each answer: the statement it prepared, or None if it executed one
+    answers: list[str | None] = []  # for each answer: the statement that it prepared, or None if it executed one
     pgconn.enter_pipeline_mode()
     try:
         for statement, sent, formats in statements:
@@ -129,7 +129,7 @@ async def rows_in_one_commit(link: Connection, statements: Sequence[Sent]) -> li
     finally:
         if pgconn.status == ConnStatus.OK:
             _leave_pipeline(pgconn)
-    # Statements before the first refusal are prepared, whatever happened to the transaction.
+    # Statements before the first refusal are prepared, regardless of what happened to the transaction.
     done = list(itertools.takewhile(lambda pair: pair[1].status in _DONE, zip(answers, results, strict=False)))
     names.update({statement: fresh[statement] for statement, _ in done if statement is not None})
     refused = [result for result in results if result.status == ExecStatus.FATAL_ERROR]
@@ -189,14 +189,14 @@ async def _result(link: Connection) -> Any:
 
 def reply_of(row: Sequence[bytes | None]) -> Reply:
     """Parse the row of a step's statement, which is one `runs_reply`.
-    Its time is in microseconds since 2000."""
+    The reply's time is in microseconds since 2000."""
     seq, microseconds, *flags = _REPLY.unpack(row[0] or b"")
     return Reply(seq, _MILLENNIUM + timedelta(microseconds=microseconds), *flags)
 
 
 @lru_cache(maxsize=512)
 def numbered(statement: str) -> bytes:
-    """Replace `%s` and `%b` by `$1, $2, …`. A step's statements contain no other per cent sign."""
+    """Replace `%s` and `%b` with `$1, $2, …`. A step's statements contain no other per cent sign."""
     number = iter(range(1, 65536))
     return re.sub("%[sb]", lambda _: f"${next(number)}", statement).encode()
 

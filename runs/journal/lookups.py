@@ -70,11 +70,11 @@ _OF_EFFECTS = [kind.KIND for kind in KINDS]
 
 
 class Lookups:
-    """The reads of one run. Those that take a lease raise StaleLease if it is no longer the run's."""
+    """The reads of one run. Methods that take a lease raise StaleLease if it is no longer the run's."""
 
     def __init__(self, pool: Pool, run_id: UUID) -> None:
         self._pool, self._run_id = pool, run_id
-        self.state_size = 0  # of the checkpoint at which the history begins
+        self.state_size = 0  # number of the checkpoint at which the history begins
 
     def note_state(self, cut: Sequence[Any]) -> None:
         """Log that the state in a new checkpoint is large, unless the previous state was large too."""
@@ -85,8 +85,8 @@ class Lookups:
 
     async def history(self, lease: Lease, version: tuple[str, int], *, at_least: int) -> History:
         """Return the history, which must reach event `at_least`.
-        `version` is version and generation in the run's row. The claim was an earlier statement, so the previous
-        owner's last commit is visible. Raises JournalBroken."""
+        `version` is the version and the generation in the run's row. The claim was an earlier statement, so the
+        previous owner's last commit is visible. Raises JournalBroken."""
         return await patiently(
             lambda: self._history(lease, version, at_least), f"run {self._run_id}, reading its journal"
         )
@@ -114,13 +114,13 @@ class Lookups:
         return History(cut.snapshot, tail, created, Reply(*flags), caps, used, depth, counts_reads, forked, cut.skipped)
 
     async def signal(self, name: str, n: int) -> SignalReceived | SignalCarried:
-        """Return a signal, checked against its hash. It can't change any more. Raises JournalBroken."""
+        """Return a signal, checked against its hash. A signal can't change any more. Raises JournalBroken."""
         row = await patiently(
             lambda: self._row(SIGNAL, self._run_id, self._run_id, name, n), f"run {self._run_id}, reading signal {name}"
         )
         (event,) = [None] if row is None else await self._events([row])
         if not isinstance(event, (SignalReceived, SignalCarried)) or (event.name, event.n) != (name, n):
-            raise JournalBroken(f"run {self._run_id} has no event for signal {name} number {n}")
+            raise JournalBroken(f"run {self._run_id} has no event for signal {name} with number {n}")
         return event
 
     async def asked(self, slot: str) -> Sequence[Event]:
@@ -157,12 +157,12 @@ class Lookups:
         return [event for event in events if isinstance(event, AnswerTakenOver)]
 
     async def undone(self, places: Collection[Place]) -> set[Place]:
-        """Return those of these effects of other runs that are undone, or may be.
-        The latter are those whose events can't be read."""
+        """Return which of these effects of other runs were or may have been undone.
+        The latter are effects whose events can't be read."""
         runs = sorted({run for run, *_ in places})
         rows = await patiently(
             lambda: self._rows(TAKEN_BACK, runs, of=list(map(UUID, runs))),
-            f"run {self._run_id}, reading what other runs undid",
+            f"run {self._run_id}, reading which effects other runs undid",
         )
         return await decoding(rows, lambda: taken_back(rows, places))
 
@@ -209,12 +209,12 @@ class Lookups:
         )
         (event,) = [None] if row is None else await self._events([row])
         if event is not None and not isinstance(event, MessageReceived):
-            raise JournalBroken(f"a message of run {self._run_id} is at an event that is not about a message")
+            raise JournalBroken(f"a message of run {self._run_id} is recorded at an event that is not about a message")
         return event
 
     async def may_repeat(self, lease: Lease, slot: str, attempt: int, key: str, judged: int | None) -> Reply:
         """Return whether a call may be repeated.
-        The run must have no stop request and no halt, and the call no outcome. Raises PoliciesChanged."""
+        That requires that the run has no stop request and no halt, and the call no outcome. Raises PoliciesChanged."""
         head = await patiently(
             lambda: self._row(_MAY_REPEAT, slot, attempt, key, self._run_id), f"run {self._run_id}, asking about {slot}"
         )

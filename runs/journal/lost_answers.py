@@ -30,8 +30,9 @@ def named(events: Sequence[Event]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A commit of unknown outcome.
-    It was sent at `epoch`, and its events were to follow event `after`. With `lets_go` it was to release the run."""
+    """A commit with an unknown outcome.
+    It was sent at `epoch`, and its events should follow event `after`. With `lets_go`, the commit should have released
+    the run."""
 
     pool: Pool
     worker: Worker
@@ -43,7 +44,8 @@ class Lost:
 
     async def find_out(self) -> tuple[int | None, Claim | None]:
         """Return the number of the commit's last event, and the new claim.
-        The number is None if the event wasn't written, the claim if the commit released the run. Raises StaleLease."""
+        The number is None if the event wasn't written; the claim is None if the commit released the run. Raises
+        StaleLease."""
         delay, refusals = 0.05, Refusals(f"run {self.run_id}, finding out whether {named(self.events)} was written")
         while True:
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
@@ -55,7 +57,7 @@ class Lost:
                     claimed = await reclaim(self.pool, self.worker, self.run_id)
                 except StaleLease:
                     # The lost commit may have released the run. After any other commit we must not continue: an intent
-                    # may be on record, about which the new owner decides.
+                    # may be recorded, about which the new owner decides.
                     if self.lets_go and (seq := await self._written()) is not None:
                         return seq, None
                     raise
@@ -67,8 +69,8 @@ class Lost:
 
     async def _let_go(self) -> int | None:
         """Return the last event's number if the run was released.
-        This is checked before a reclaim, which must not fence off a newer claim of this worker. Waiting for the row
-        lock ensures that the old backend is done."""
+        This is checked before reclaiming, which must not fence off a newer claim of this worker. Waiting for the row
+        lock ensures that the old backend has finished."""
         async with self.pool.connection() as connection, transaction(connection):
             await connection.execute("SELECT 1 FROM ledger_head WHERE run_id = %s FOR UPDATE", [self.run_id])
             cursor = await connection.execute(_WRITTEN, self._parameters())
@@ -76,7 +78,7 @@ class Lost:
 
     async def _written(self) -> int | None:
         """Return the last event's number, if this worker wrote it.
-        The epoch tells: a new owner makes the same calls, but its intent doesn't permit us to send."""
+        The epoch decides: a new owner makes the same calls, but its intent doesn't permit this worker to send."""
         async with self.pool.connection() as connection:
             return self._last(await (await connection.execute(_WRITTEN, self._parameters())).fetchone())
 

@@ -30,7 +30,7 @@ class Mailbox:
 
     def _lines(self: _Commits, events: Sequence[Event]) -> tuple[str, list[Any]]:
         """Return events as the next lines of the journal.
-        Payloads that the store must keep first are added to the uploads."""
+        Payloads that must first be stored outside the database are added to the uploads."""
         with collecting(self._uploads):
             return lines(events, self._id, self.seq)
 

@@ -1,4 +1,4 @@
-"""Notifications (`LISTEN`/`NOTIFY`) that a run's journal has grown.
+"""Notifications (`LISTEN`/`NOTIFY`) that a run's journal has new events.
 They may be late, duplicated or lost. `NOTIFY` holds a lock until its commit is durable, so inside step transactions it
 would serialize all commits of the database."""
 
@@ -27,13 +27,13 @@ from runs.connections import dsn
 CHANNEL = "durableagents_live"
 # PostgreSQL refuses payloads of 8000 bytes or more.
 PAYLOAD_BYTES = 7900
-# This can be short, because a notification costs no flush of the log.
+# This can be short, because a notification does not flush the log.
 COALESCE_SECONDS = 0.02
 # After this time without notifications, a listener checks whether the server is still there.
 QUIET_SECONDS = 20.0
 
 # Notifications don't survive a crash anyway, so they don't wait for the disk; a commit with NOTIFY would flush the log.
-# The time at the end is for lists (see ticks.py): the changes notified were committed before it.
+# The time at the end is for lists (see ticks.py): the changes were committed before it.
 _NOTIFY = f"SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s || ',@' || {clock.MOMENT})"
 log = logging.getLogger("runs.journal.notify")
 
@@ -51,7 +51,7 @@ def ring_for(person: int) -> None:
 
 
 def mark_of(person: int) -> str:
-    """Return an account's payload, which no version of `parse` mistakes for a run's."""
+    """Return an account's payload, which no version of `parse` mistakes for that of a run."""
     return f"@{person}:="
 
 
@@ -91,7 +91,7 @@ def payloads(rings: dict[str, int]) -> Iterator[str]:
 
 def parse(payload: str) -> Iterator[Ring]:
     """Yield the valid entries of a notification.
-    Others are skipped, because any role of the database may notify."""
+    Other entries are skipped, because any role of the database may notify."""
     for item in payload.split(","):
         run_id, _, seq = item.partition(":")
         if run_id and seq.isdecimal():
@@ -99,8 +99,7 @@ def parse(payload: str) -> Iterator[Ring]:
 
 
 def moment_of(payload: str) -> int:
-    """Return the time at which a notification was sent, in microseconds by the database's clock.
-    0 if unknown."""
+    """Return the time at which a notification was sent, in microseconds on the database's clock. 0 if unknown."""
     return clock.moment_of(payload.rpartition(",@")[2])
 
 
@@ -112,7 +111,7 @@ class AsyncBell:
         self._pending: dict[str, int] = {}
         self._rung = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self.rings = 0  # counts all calls of `ring()`; a worker makes one after each commit
+        self.rings = 0  # number of all calls of `ring()`; a worker makes one after each commit
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(run_forever("the bell", self._run), name="bell")
@@ -126,7 +125,7 @@ class AsyncBell:
         await asyncio.wait([self._task])
 
     def ring(self, run_id: UUID | str, seq: int) -> None:
-        """Queue a notification. Must be called from the loop's own thread."""
+        """Queue a notification. Call this only from the loop's own thread."""
         key = str(run_id)
         self._pending[key] = max(seq, self._pending.get(key, 0))
         self.rings += 1
@@ -162,8 +161,8 @@ class AsyncBell:
 
 class Subscription:
     """Unread notifications of one subscriber: the latest `seq` of each run.
-    `get()` returns `(run_id, seq)`, `(mark_of(person), 0)` for its account, or None if some may be missing and it must
-    read again."""
+    `get()` returns `(run_id, seq)`, `(mark_of(person), 0)` for its account, or None if some may be missing, so that it
+    must read again."""
 
     def __init__(self, run_id: UUID | str | None, *, person: int | None = None) -> None:
         self.run_id = None if run_id is None else str(run_id)
@@ -213,7 +212,7 @@ S = TypeVar("S", bound=Subscription)
 
 
 class Hub:
-    """One listening connection for a process's subscribers. Each of them gets a None after every connect."""
+    """One listening connection for a process's subscribers. Each subscriber gets a None after every connect."""
 
     def __init__(self) -> None:
         self._subscriptions: set[Subscription] = set()
@@ -229,7 +228,7 @@ class Hub:
 
     @asynccontextmanager
     async def hearing(self, subscription: S) -> AsyncIterator[S]:
-        """Deliver all notifications to the caller's own subscription, for as long as the context is open."""
+        """Deliver all notifications to the caller's own subscription, while the context is open."""
         self._subscriptions.add(subscription)
         if self._listener is None or self._listener.done():
             self._listener = asyncio.create_task(run_forever("the listener of the pages", self._listen), name="hub")
@@ -252,7 +251,7 @@ class Hub:
 
 async def heard(channel: str, *, name: str) -> AsyncIterator[str | None]:
     """Yield the notifications of a channel forever, and None after every connect.
-    It uses its own connection."""
+    This uses a connection of its own."""
     patience, away = Patience(), log_messages.Outage(log, name)
     while True:
         try:

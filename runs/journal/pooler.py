@@ -1,5 +1,6 @@
 """Checks DATABASE_URL and DATABASE_DIRECT_URL.
-Behind a pooler, the latter is needed for listening, session locks and steps."""
+Checks DATABASE_URL and DATABASE_DIRECT_URL: behind a pooler, the latter is needed for listening, session locks and
+steps."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def refusal() -> str | None:
 
 
 def misled() -> str | None:
-    """Return what is wrong with the two addresses, or None.
+    """Return the problem with the two addresses, or None.
     Raises OperationalError, Django's or psycopg's."""
     with connection.cursor() as cursor:
         cursor.execute(_WHERE)
@@ -47,7 +48,7 @@ def misled() -> str | None:
         is_pooled = pid != connection.connection.info.backend_pid
         limits = {name: _setting_of(cursor, name) for name in _LIMITS}
     if settings.DURABLEAGENTS.database_direct_url is None:
-        # A session pooler only hides the pid. A transaction pooler is detected because the pid changes.
+        # A session pooler merely hides the pid. A transaction pooler is detected because the pid changes.
         return (
             f"DATABASE_URL points to a pooler in transaction mode: set DATABASE_DIRECT_URL to the server itself {_SEE}"
             if is_pooled and _wanders()
@@ -74,7 +75,7 @@ def _setting_of(cursor: Any, name: str) -> str:
 
 def _wanders() -> bool:
     """Return whether a session's transactions use several server connections.
-    Occupies another connection to find out."""
+    This occupies another connection."""
     address = dsn(name="durableagents check")
     with psycopg.connect(address, autocommit=True) as one, psycopg.connect(address) as other:
         before = _pid(one)

@@ -1,4 +1,4 @@
-"""The journal in PostgreSQL, on the hot path.
+"""The journal in PostgreSQL; this is the hot path.
 A step is one call of one SQL function, one round trip and one commit. After a lost answer nothing is assumed
 (`lost_answers.py`). Other reads are in `lookups.py`."""
 
@@ -85,7 +85,7 @@ class PgJournal(Mailbox, Continuation):
                 made = [] if batch.child is None else child_statements(batch.child)
             reply = await self._commit(batch.events, statement, values, made)
             if batch.child is not None:
-                self.on_birth()  # a worker may claim it
+                self.on_birth()  # a worker may claim the new run
             return reply
         with collecting(self._uploads):
             events, statement, values = self._record(batch)
@@ -140,17 +140,17 @@ class PgJournal(Mailbox, Continuation):
             fenced = [self.run_id, self.lease.epoch, self._token, *values]
             if also:
                 return self._in_transaction(statement, fenced, also)
-            # Send the step in a batch with other runs' steps. If it was refused before, send it alone, because a batch
-            # would be undone with it again.
+            # Send the step in a batch with other runs' steps. If it was already refused, send it alone, because it
+            # would undo a batch again.
             return self._committer.write(self.run_id, statement, fenced, after=after, is_alone=is_refused)
 
         return await self._send(events, send, lets_go=lets_go)
 
     async def _send(self, events: Sequence[Event], send: Callable[[bool], Awaitable[Reply]], *, lets_go: bool) -> Reply:
         """Commit exactly once, whatever happens to the connection.
-        Raises StaleLease, StatementRefused, and the errors with which TX1 refuses an intent. Only one commit at a time:
-        recovering from a lost answer reclaims the run, which would fence off a concurrent commit. `send` gets whether
-        the last attempt was refused. Without `events`, a failed attempt wrote nothing."""
+        Raises StaleLease, StatementRefused, and the errors of a refused intent (TX1). Only one commit at a time:
+        recovering from a lost answer reclaims the run, which would fence off a concurrent commit. `send` is called with
+        whether the last attempt was refused. Without `events`, a failed attempt wrote nothing."""
         refusals, patience, is_refused = None, Patience(first_seconds=0.05, last_seconds=1.0), False
         async with self._committing:
             await upload_all(self._uploads)
@@ -165,7 +165,7 @@ class PgJournal(Mailbox, Continuation):
                     refusals = refusals or Refusals(f"run {self.run_id}, writing {named(events)}")
                     is_refused = refusals.note(error)
                     log.warning(_REFUSED if is_refused else _UNANSWERED, self.run_id, first_line(error))
-                if is_refused or not events:  # there is nothing to find out, so the run isn't reclaimed
+                if is_refused or not events:  # there is no commit to look for, so the run isn't reclaimed
                     await asyncio.sleep(patience.seconds())
                     continue
                 lost = Lost(self.pool, self.worker, self._id, events, self.seq, self.lease.epoch, lets_go)

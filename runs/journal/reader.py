@@ -1,4 +1,4 @@
-"""Reads a journal's rows for a claimant.
+"""Reads a journal's rows for the worker that claims the run.
 Each event is checked against its hash, columns and code, so that a row forged with the application's own rights stops
 its run instead of being trusted."""
 
@@ -44,7 +44,7 @@ from runs.models import Checkpoint, Run
 
 log = logging.getLogger("runs.journal.postgres")
 COLUMNS = ("seq", "epoch", "at", "kind", "slot", "attempt", "fact", "clear", "sealed", "prev_hash", "hash", "code")
-STORED = ", ".join(COLUMNS)  # a row's columns for `checked`
+STORED = ", ".join(COLUMNS)  # the columns of a row that `checked` needs
 _READ = f"SELECT {STORED} FROM ledger_event"
 # A run's lease, journal end and requests, with its newest checkpoints, if any.
 _COUNTED = len(RESOURCES)
@@ -69,9 +69,9 @@ CUT_AT = """
     SELECT seq, generation, node, visit, fingerprint, state, checksum, schema_version FROM runs_checkpoint
     WHERE run_id = %s AND visit = %s ORDER BY seq DESC"""
 TAKEN_OVER = f"{_READ} WHERE run_id = %s AND kind = 'AnswerTakenOver' ORDER BY seq"
-# The starts of a run's effects and children.
+# The beginnings of a run's effects and children.
 BEGUN = f"{_READ} WHERE run_id = %s AND seq <= %s AND kind IN ('ToolInvoked', 'ChildStarted') ORDER BY seq"
-# Events about undone effects of runs, for other runs that would depend on these effects.
+# Events about undone effects of runs, for other runs that may depend on these effects.
 TAKEN_BACK = f"""
     SELECT {STORED}, run_id FROM ledger_event WHERE run_id = ANY(%s::uuid[])
     AND kind IN ('UndoAsked', 'UndoBegun', 'EffectUndone', 'EffectLeft') ORDER BY run_id, seq"""
@@ -82,7 +82,7 @@ AT_SLOT = f"{_READ} WHERE run_id = %s AND slot = %s ORDER BY seq"
 # A question's events, and the intents that use its approval.
 REQUEST_ROWS = f"""{_READ} WHERE run_id = %s AND (
     slot = %s OR kind = 'ToolInvoked' AND position(convert_to(%s, 'UTF8') IN clear) > 0) ORDER BY seq"""
-# Proposals and queries about unknown outcomes, each with its run and the last other event about its call.
+# Proposals and queries about unknown outcomes, each with its run and the latest other event about its call.
 PROPOSED = f"""
     SELECT {STORED}, run_id, (
         SELECT max(l.seq) FROM ledger_event l
@@ -104,8 +104,8 @@ _NEW_EFFECTS = """
     SELECT h.seq, EXISTS (SELECT 1 FROM ledger_event e WHERE e.run_id = h.run_id AND e.seq > %s AND e.kind = ANY(%s))
     FROM ledger_head h WHERE h.run_id = %s"""
 UNDOING = f"{_READ} WHERE run_id = %s AND kind IN ('UndoBegun', 'EffectUndone', 'EffectLeft') ORDER BY seq"
-# Children that didn't fail, and the run that this one continues, if they, their descendants or the runs that they
-# continue have effects to undo.
+# Children that didn't fail, and the run that this one continues, if they have effects to undo, including those of their
+# descendants and the runs that they continue.
 REVERSIBLE = """
     WITH RECURSIVE family(root, id) AS (
         SELECT r.id, r.id FROM runs_run r WHERE r.parent = %s AND r.state NOT IN ('failed', 'cancelled')
@@ -151,7 +151,7 @@ def checksum(node: str, visit: int, state: bytes) -> bytes:
 
 def cut_digest(generation: int, node: str, visit: int, fingerprint: str, state: bytes) -> str:
     """Return the digest of a checkpoint that the visit's event contains.
-    The event's code thereby authenticates the state."""
+    Thereby the event's code authenticates the state."""
     return hashlib.sha256(f"{generation}|{node}|{visit}|{fingerprint}|".encode() + state).hexdigest()
 
 
@@ -159,7 +159,7 @@ def with_cut(
     events: Sequence[Event], snapshot: Snapshot | None, run_id: UUID, version: str, generation: int
 ) -> tuple[Sequence[Event], str, list[Any]]:
     """Return the events with the checkpoint's digest, and the checkpoint as an SQL `runs_cut`.
-    After a migration the events have `version` too."""
+    After a migration, the events also have `version`."""
     if snapshot is None:
         return events, "NULL", []
     at, state = snapshot, pack(snapshot.state, run_id) or b""
@@ -172,19 +172,19 @@ def with_cut(
 @dataclass(frozen=True, slots=True)
 class Cut:
     """The checkpoint from which a claimant continues, at event `seq`.
-    Without a snapshot only its position matters. `skipped` are the positions of newer checkpoints that can't be used,
+    Without a snapshot, only the position is used. `skipped` are the positions of newer checkpoints that can't be used,
     each with the reason."""
 
     seq: int = 0
     snapshot: Snapshot | None = None
     digest: str = ""
     skipped: tuple[tuple[int, str], ...] = ()
-    size: int = 0  # size of its state as JSON
+    size: int = 0  # size of the state as JSON
 
 
 def newest_sound(run_id: str, rows: Sequence[TupleRow]) -> Cut:
     """Return the newest checkpoint with a valid checksum.
-    Raises JournalBroken, also for one of a newer format."""
+    Raises JournalBroken, for example for one in a newer format."""
     skipped: list[tuple[int, str]] = []
     for seq, generation, node, visit, fingerprint, state, stored, schema_version in rows:
         why = "fails its checksum"
@@ -210,7 +210,7 @@ def _check_cut(cut: Cut, event: Event) -> None:
     """Check that the event at a checkpoint's position matches it. Raises JournalBroken."""
     if not isinstance(event, VisitEntered):
         raise JournalBroken(
-            f"there is a checkpoint at event {cut.seq}, but that event enters no node", "forged_checkpoint"
+            f"there is a checkpoint at event {cut.seq}, but that event does not enter a node", "forged_checkpoint"
         )
     if cut.snapshot is None:
         return
@@ -238,7 +238,9 @@ def checked(run_id: UUID, row: TupleRow) -> tuple[Link, Event]:
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise JournalBroken(f"event {seq} can't be read: {error}") from error
     if (event.KIND, event.slot, event.attempt, event.fact) != (kind, slot, attempt, fact):
-        raise JournalBroken(f"event {seq}: its columns say {kind} at {slot}, its content {event.KIND} at {event.slot}")
+        raise JournalBroken(
+            f"event {seq}: its columns say {kind} at {slot}, but its content says {event.KIND} at {event.slot}"
+        )
     is_ours = may_lack_code(event) if code is None else is_authentic(code_key(), run_id, seq, body, bytes(code))
     if not is_ours:
         reason = "forged_approval" if isinstance(event, ApprovalDecided) else "forged_event"
@@ -258,7 +260,7 @@ def read(
     run_id: UUID, rows: Sequence[TupleRow], cut: Cut, *, at_least: int, version: tuple[str, int] | None
 ) -> tuple[Event, list[Event]]:
     """Return a run's first event and its tail, after checking links and `version`.
-    The latter is version and generation in the run's row (None if the rows end before the journal does). Raises
+    `version` is the version and the generation in the run's row (None if the rows end before the journal does). Raises
     JournalBroken."""
     created: Event | None = None
     entered: Event | None = None
@@ -314,7 +316,7 @@ def check_version(
         generation = cut.snapshot.generation if cut.snapshot is not None else 0 if cut.seq == 0 else version[1]
     if version != (graph_id, generation):
         raise JournalBroken(
-            f"the run's row says {version[0]}, moved {version[1]} times, its journal {graph_id}, {generation} times",
+            f"the run's row says {version[0]}, migrated {version[1]} times; its journal {graph_id}, {generation} times",
             "forged_run",
         )
 
@@ -346,20 +348,22 @@ def at_slot(run_id: UUID, slot: str) -> list[Event]:
 
 def end_of(run_id: UUID, seq: int | None, state: str) -> tuple[Event, int]:
     """Return a run's end and the stored size of its payload.
-    Raises JournalBroken if it is missing, or a retry revoked it."""
+    Raises JournalBroken if the end is missing or was revoked by a retry."""
     with connection.cursor() as cursor:
         cursor.execute(_END, [run_id, seq])
         row = cursor.fetchone()
     if row is None:
-        raise JournalBroken(f"the row of run {run_id} says that it is {state} by event {seq}, but its journal doesn't")
+        raise JournalBroken(
+            f"the row of run {run_id} says that it is {state} since event {seq}, but its journal doesn't"
+        )
     link, event = checked(run_id, row)
     if not isinstance(event, _ENDS[state]):
-        raise JournalBroken(f"the row of run {run_id} says that it is {state}, its event {seq} is {event.KIND}")
+        raise JournalBroken(f"the row of run {run_id} says that it is {state}, but its event {seq} is {event.KIND}")
     return event, len(link.sealed or b"")
 
 
 def effects_of(run_id: UUID) -> Effects:
-    """Return effects that could be undone, of a run, its descendants and the runs it continues. Raises
+    """Return effects that could be undone, of a run, its descendants and the runs that it continues. Raises
     JournalBroken."""
     with connection.cursor() as cursor:
         cursor.execute(EFFECTS, [run_id, [kind.KIND for kind in KINDS], run_id])
@@ -371,8 +375,8 @@ def effects_of(run_id: UUID) -> Effects:
 
 
 def to_undo(run_id: UUID) -> tuple[int, bool, frozenset[str]]:
-    """Return the journal's end, whether it registers undos, and children and continued runs that do.
-    The latter also count if their own children or continued runs do."""
+    """Return the journal's end, whether it registers undos, and the children and continued runs that do.
+    The latter are included even if only their own children or continued runs do."""
     with connection.cursor() as cursor:
         cursor.execute(_TO_UNDO, [run_id, run_id, run_id, run_id])
         seq, has_own, roots = cursor.fetchone() or (0, False, [])
@@ -395,7 +399,7 @@ def undo_of(run_id: UUID) -> list[Event]:
 
 
 def taken_back(rows: Sequence[TupleRow], places: Collection[Place]) -> set[Place]:
-    """Return those of these effects that were or may have been undone, by the rows of TAKEN_BACK.
+    """Return which of these effects were or may have been undone, from the rows of TAKEN_BACK.
     If an event can't be trusted, all effects of its run count as undone."""
     by_run: dict[str, Undoing | None] = {}
     for *row, run_id in rows:

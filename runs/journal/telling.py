@@ -1,5 +1,5 @@
 """Sends nodes' progress messages to the database in the background.
-Dropped messages leave a gap in the numbers."""
+Dropped messages leave gaps in the numbers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Teller:
         self._count = 0
 
     def keep(self, run_id: str, lease: Lease, progress_message: ProgressMessage) -> None:
-        """Queue a message. Must be called from the loop's own thread."""
+        """Queue a message. Call this only from the loop's own thread."""
         lines, progress = self._waiting.setdefault((run_id, lease), (deque(maxlen=MAX_LINES), {}))
         if progress_message.is_progress:
             progress[progress_message.place] = progress_message  # only the latest progress is kept
@@ -54,7 +54,7 @@ class Teller:
 
     async def send(self, pool: Pool) -> None:
         """Send queued messages.
-        Those that the database doesn't accept now are dropped, since no work depends on them."""
+        Messages that the database doesn't accept now are dropped, since no work depends on them."""
         waiting, self._waiting, self._count = self._waiting, {}, 0
         for (run_id, lease), (lines, progress) in waiting.items():
             try:

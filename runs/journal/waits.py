@@ -23,7 +23,7 @@ def gate_statement(gate: GateOpening, wait: WaitSpec) -> tuple[str, list[Any]]:
 
 
 def question_statements(wait: WaitSpec | None) -> list[tuple[str, list[Any]]]:
-    """Return the statements that accompany a question to people. A gate's own statement includes them."""
+    """Return the statements that are executed with a question to people. The statement of a gate includes them."""
     if wait is None or wait.kind != "input":
         return []
     return [(statement, [wait.detail["of"]]) for statement in features.parts_of_all(lambda each: each.on_question)]

@@ -1,5 +1,6 @@
 """Warms up connections.
-A new backend's first call of a step function takes fifty times as long, because it is compiled and planned."""
+Warms up connections: a new backend's first call of a step function takes fifty times as long, because it is compiled
+and planned."""
 
 from __future__ import annotations
 
@@ -55,14 +56,14 @@ async def rehearse(link: psycopg.AsyncConnection[TupleRow]) -> None:
     try:
         await link.execute(_REHEARSAL)
     except psycopg.Error as error:
-        if error.sqlstate != HALTED:  # refused while everything is halted
+        if error.sqlstate != HALTED:  # refused while the whole installation is halted
             log.warning(log_messages.NOT_REHEARSED, first_line(error))
         if not link.closed:
             await link.rollback()
 
 
 def rehearse_pool(count: int) -> None:
-    """Warm up `count` connections of Django's pool, which has no hook for that, before the first request."""
+    """Warm up `count` connections of Django's pool, which has no hook for this, before the first request."""
     pool = connections["default"].pool  # type: ignore[attr-defined]
     try:
         pool.open()

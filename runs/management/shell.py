@@ -25,7 +25,7 @@ def command_actor(role: str = "") -> Actor:
 
 def refuse_what_does_not_fit() -> None:
     """End with one line and exit code 2 if the database doesn't suit this process.
-    During an outage that is unknown; each process then checks before it serves."""
+    During an outage this can't be determined; each process then checks before it serves."""
     try:
         refusal = pooler.refusal()
     except OperationalError:

@@ -90,7 +90,7 @@ def _input(path: Path | None) -> Any:
 
 
 def _wait(caller: Caller, path: str, options: Mapping[str, Any]) -> tuple[Any, int]:
-    """Return the run and the exit code once it has ended, waits for a person, or the time is up."""
+    """Return the run and the exit code once it has ended, waits for a person, or the timeout has passed."""
     until = None if options["timeout"] is None else time.monotonic() + options["timeout"]
     while True:
         found = caller.get(path)
@@ -104,11 +104,11 @@ def _wait(caller: Caller, path: str, options: Mapping[str, Any]) -> tuple[Any, i
 
 
 def _tail(caller: Caller, path: str, options: Mapping[str, Any]) -> Iterator[str]:
-    """Yield events as they come, until the run has ended. Raises SystemExit when the time is up."""
+    """Yield events as they come, until the run has ended. Raises SystemExit at the timeout."""
     until = None if options["timeout"] is None else time.monotonic() + options["timeout"]
     after = options["after"]
     while True:
-        is_over = caller.get(path)["state"] in ENDS  # read before the events, so that the last ones aren't missed
+        is_over = caller.get(path)["state"] in ENDS  # read before the events, so that the last events aren't missed
         while events := caller.get(f"{path}/events", after=after)["results"]:
             for each in events:
                 line = f"{each['seq']:6}  {each['at']}  {each['kind']}  {inert(each['data'])}"

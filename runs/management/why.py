@@ -16,7 +16,7 @@ from runs.queries.why import why
 
 
 def lines(run_id: UUID, _: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the answer in lines without control characters. Raises NotFound."""
+    """Yield the answer as lines without control characters. Raises NotFound."""
     found = why(read_facts(run_id), Reader(shell.operator(), frozenset({OPERATOR})))
     status, who = found.status, found.status.who
     whom = ", ".join(who.roles) if who.kind == "people" else who.kind

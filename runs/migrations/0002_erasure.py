@@ -16,7 +16,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='run',
             name='erased_at',
-            field=models.DateTimeField(help_text='Time when its content was erased; null: it was not.', null=True),
+            field=models.DateTimeField(help_text='Time when its content was erased; null if it was not erased.', null=True),
         ),
         migrations.AddIndex(
             model_name='idempotencyrecord',

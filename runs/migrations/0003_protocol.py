@@ -19,6 +19,6 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='run',
             name='protocol',
-            field=models.SmallIntegerField(db_default=1, default=1, help_text='Protocol of the code that started it, as in its first event: ledger/protocol.py.'),
+            field=models.SmallIntegerField(db_default=1, default=1, help_text='Protocol of the code that started it, as recorded in its first event: ledger/protocol.py.'),
         ),
     ]

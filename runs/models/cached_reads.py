@@ -14,9 +14,9 @@ class CachedRead(models.Model):
 
     key = models.BinaryField(primary_key=True, max_length=32, help_text="A keyed digest of tool, arguments and scope.")
     tool = models.TextField()
-    run_id = models.UUIDField(help_text="The run whose call read it, so that it can be erased with that run.")
+    run_id = models.UUIDField(help_text="The run whose call read it, so that the row can be erased with that run.")
     slot = models.TextField()
-    at = models.DateTimeField(help_text="Time when that call began.")
+    at = models.DateTimeField(help_text="Time when the call began.")
     expires_at = models.DateTimeField()
     size = models.IntegerField()
     sealed = models.BinaryField()
@@ -44,7 +44,7 @@ class CachedRead(models.Model):
 def coded(
     key: bytes | memoryview, tool: str, run_id: str, slot: str, at: int, expires_at: int, sealed: bytes | memoryview
 ) -> dict[str, Any]:
-    """Return the values that `code` covers from the single values."""
+    """Return the values that `code` covers, from the individual values."""
     return {
         "key": bytes(key).hex(),
         "tool": tool,

@@ -8,14 +8,14 @@ from django.db import models
 
 from ledger.models import Coded, append_only
 
-# `ready_at` of runs that were put aside: a time in the far future, so that they are never claimed.
+# `ready_at` of runs that were put aside: a time in the distant future, so that they are not claimed.
 NEVER = datetime(9000, 1, 1, tzinfo=UTC)
 
 
 class PolicyRevision(Coded):
     """A revision of the policies in force.
-    Only the newest counts: intents judged by another one are refused (runs/sql/policies.sql). `live` is the number of
-    policies, `policies` their digest. Append-only."""
+    Only the newest one is in force: intents evaluated at another one are refused (runs/sql/policies.sql). `live` is the
+    number of policies, and `policies` their digest. Append-only."""
 
     revision = models.BigIntegerField(primary_key=True)
     live = models.IntegerField()

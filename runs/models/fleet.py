@@ -13,7 +13,7 @@ from ledger.protocol import PROTOCOL
 
 
 class AgentVersion(models.Model):
-    """The fingerprint with which an agent version was first used. A version's code never changes in place."""
+    """The fingerprint of an agent version at its first use. A version's code never changes in place."""
 
     graph_id = models.TextField(primary_key=True)
     fingerprint = models.TextField()
@@ -22,7 +22,7 @@ class AgentVersion(models.Model):
 
 
 class AgentCode(models.Model):
-    """The parts of an agent version's code as a worker loaded it, by fingerprint, for comparison with old
+    """The parts of an agent version's code that a worker loaded, by fingerprint, for comparison with old
     checkpoints."""
 
     id = models.BigAutoField(primary_key=True)
@@ -43,7 +43,7 @@ class Served(models.Model):
     graph_id = models.TextField()
     is_quarantined = models.BooleanField(default=False)
     is_draining = models.BooleanField(
-        default=False, db_default=False, help_text="It continues existing runs of this version and starts none."
+        default=False, db_default=False, help_text="Continues existing runs of this version, but starts none."
     )
 
     class Meta:
@@ -52,7 +52,7 @@ class Served(models.Model):
 
 @dataclass(frozen=True, slots=True)
 class BusyTool:
-    """A blocking tool whose threads in a worker are all busy: how many, and since when."""
+    """A blocking tool whose threads in a worker are all busy: their number, and since when."""
 
     tool: str
     busy: int
@@ -84,7 +84,7 @@ class Process(models.Model):
         help_text="The tools whose threads were all busy at the last heartbeat, and for how long: workers only.",
     )
     anchored_at = models.DateTimeField(
-        null=True, help_text="Time of its last announcement while it held its session lock: workers only."
+        null=True, help_text="Time of its last heartbeat while it held its session lock: workers only."
     )
     protocol = models.SmallIntegerField(
         default=own_protocol, db_default=1, help_text="Protocol of its code: ledger/protocol.py."
@@ -92,7 +92,7 @@ class Process(models.Model):
     drain_asked_at = models.DateTimeField(null=True, help_text="Time when an operator asked it to drain: workers only.")
     ended_at = models.DateTimeField(null=True)
     end_cause = models.TextField(
-        blank=True, default="", help_text="Why it counts as ended: see Incident.Cause; empty if it ended normally."
+        blank=True, default="", help_text="Why it is recorded as ended: see Incident.Cause; empty if it ended normally."
     )
     end_proof = models.TextField(blank=True, default="", help_text="The same as text.")
 
@@ -111,8 +111,8 @@ class Process(models.Model):
 
 class Incident(models.Model):
     """An incident in which a run was taken from its worker: cause, worker and state.
-    Written once, together with the event. The consequences (next claim, next step, repeated calls) are in the journal
-    after `seq`."""
+    The row is written once, together with the event. The consequences (next claim, next step, repeated calls) are in
+    the journal after `seq`."""
 
     class Cause(models.TextChoices):
         PROOF = "proof"
@@ -138,13 +138,15 @@ class Incident(models.Model):
     worker = models.UUIDField()
     host = models.TextField()
     pid = models.IntegerField()
-    epoch = models.BigIntegerField(help_text="Epoch of the lost worker; the next claim's is in the journal.")
+    epoch = models.BigIntegerField(help_text="Epoch of the lost worker; that of the next claim is in the journal.")
     reached = models.TextField(choices=Reached.choices)
-    in_doubt = models.JSONField(help_text="Calls with a recorded intent and no recorded outcome.")
+    in_doubt = models.JSONField(help_text="Calls with a recorded intent but no recorded outcome.")
     replayed = models.IntegerField(help_text="Recorded outcomes of this visit, which the next worker replays.")
     is_counted = models.BooleanField()
     deaths = models.SmallIntegerField()
-    is_stopped = models.BooleanField(help_text="The run exceeded the limit of deaths: an operator was asked.")
+    is_stopped = models.BooleanField(
+        help_text="Whether the run exceeded the limit of workers' deaths, so that an operator was asked."
+    )
     last_sign_at = models.DateTimeField(null=True)
     detected_at = models.DateTimeField()
 
@@ -165,14 +167,14 @@ class Sweep(models.Model):
     at = models.DateTimeField()
 
 
-# Causes that don't prove the worker dead. Its row is kept, since it may still be sending.
+# Causes that don't prove the worker dead. The worker's row is kept, since it may still be sending.
 WITHOUT_PROOF = (Incident.Cause.SUSPICION, Incident.Cause.HOST_GONE)
 # Other rows are deleted after this time.
 KEPT = timedelta(days=7)
 
 
 class Listener(models.Model):
-    """A person is watching the run live, until this time."""
+    """Someone is watching the run live, until this time."""
 
     run_id = models.UUIDField(primary_key=True)
     until = models.DateTimeField(db_index=True)
@@ -187,7 +189,7 @@ class Overheard(models.Model):
     attempt = models.IntegerField()
     epoch = models.BigIntegerField(help_text="Epoch of the worker that receives it.")
     text = ContentText()
-    characters = models.IntegerField(help_text="Length of the whole text so far, of which this is the end.")
+    characters = models.IntegerField(help_text="Length of the whole text so far, of which only the end is stored.")
     at = models.DateTimeField(db_index=True)
 
     class Meta:

@@ -8,7 +8,7 @@ from ledger.models import append_only
 
 
 class Price(models.Model):
-    """An AI model's price per million tokens, in force from a given time. A new price is a new row."""
+    """An AI model's price per million tokens, in force from a given time. Each new price is a new row."""
 
     id = models.BigAutoField(primary_key=True)
     model = models.TextField()
@@ -32,7 +32,7 @@ class Price(models.Model):
 
 
 class BudgetDefault(models.Model):
-    """The default budget of runs of an agent or with a tag. If several apply, the tightest counts."""
+    """The default budget of runs of an agent or with a tag. If several apply, the smallest cap applies."""
 
     id = models.BigAutoField(primary_key=True)
     agent = models.TextField(blank=True, default="", help_text="Name, or name@version; empty: any agent.")

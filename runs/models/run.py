@@ -19,11 +19,11 @@ from ledger.contents import ContentJson, ContentText
 from ledger.models import Json, append_only
 from runs.engine.undo import UNDO_NODE
 
-# The default time limit of a run, waits included, so that no run stays forgotten.
+# The default time limit of a run, waits included, so that no run is forgotten.
 TIME_TO_LIVE = timedelta(days=90)
 TIMED = models.Q(time_up_at__isnull=False, ended_at__isnull=True)
-# The keys of a wait's detail that are stored in the clear: SQL finds waits by them, or they are other metadata. The
-# other keys hold content.
+# The keys of a wait's detail that are stored unencrypted: SQL finds waits with them, or they are other metadata. The
+# other keys contain content.
 READABLE_DETAIL = frozenset(
     (
         *("agent", "approval_id", "attempt", "binds", "brought", "child", "limit", "name", "names", "of", "on_timeout"),
@@ -36,7 +36,7 @@ KEYED = ~models.Q(business_key="")
 WANTED = (F("graph_id"), F("is_solo"), F("lane"), F("priority") * -1, F("ready_at"))
 JUDGED = (F("graph_id"), Coalesce("ended_at", "started_at").desc())
 MOVED = (F("agent"), Coalesce("ended_at", "started_at").desc())
-# Continuations and child runs count as begun.
+# Continuations and child runs count as already begun.
 BEGUN = ~models.Q(state="pending") | models.Q(came_from__isnull=False) | models.Q(parent__isnull=False)
 
 
@@ -71,13 +71,16 @@ class Run(models.Model):
     generation = models.SmallIntegerField(default=0)
     node = models.TextField(blank=True, default="")
     visit = models.IntegerField(default=0)
-    ready_at = models.DateTimeField(null=True, help_text="Time from which a worker may claim it; null: it needs none.")
+    ready_at = models.DateTimeField(
+        null=True, help_text="Time from which a worker may claim it; null if it doesn't need one."
+    )
     owner = models.UUIDField(null=True, help_text="The worker process that executes the run now.")
     is_woken = models.BooleanField(
-        default=False, help_text="Continue it once it is resumed: something arrived, or its worker paused it midway."
+        default=False,
+        help_text="Whether it continues once resumed, because something arrived or its worker paused it midway.",
     )
     is_solo = models.BooleanField(
-        default=False, help_text="Workers keep dying on it: it is executed alone in a process."
+        default=False, help_text="Whether workers keep dying on it, so that it is executed alone in a process."
     )
     priority = models.SmallIntegerField(default=0)
     business_key = models.TextField(
@@ -86,10 +89,10 @@ class Run(models.Model):
     is_queued = models.BooleanField(
         default=False,
         db_default=False,
-        help_text="It may not start before other runs of its key have ended.",
+        help_text="Whether it may not start before other runs of its key have ended.",
     )
     is_passed_on = models.BooleanField(
-        default=False, db_default=False, help_text="It has ended, and the run queued behind it was admitted."
+        default=False, db_default=False, help_text="Whether it has ended, and the run queued behind it was admitted."
     )
     start_at = models.DateTimeField(null=True, help_text="Time before which it may not start.")
     start_before = models.DateTimeField(null=True, help_text="If it has not started by then, it ends as cancelled.")
@@ -99,7 +102,7 @@ class Run(models.Model):
         default="",
         db_default="",
         db_collation="C",
-        help_text="The tag by which it is queued; set by the database.",
+        help_text="The tag under which it is queued; set by the database.",
     )
     trace_id = models.TextField()
     parent = models.UUIDField(null=True, help_text="The run that started it as a step.")
@@ -110,15 +113,19 @@ class Run(models.Model):
     first = models.UUIDField(null=True, help_text="The first run of a chain of continuations.")
     turn = models.IntegerField(default=0, db_default=0, help_text="Number of runs before it in the chain.")
     handoffs = models.SmallIntegerField(default=0, db_default=0, help_text="Number of hand-offs among them.")
-    goes_on_as = models.UUIDField(null=True, help_text="The run that continues this one, which ended thereby.")
+    goes_on_as = models.UUIDField(
+        null=True, help_text="The run that continues this one, which ended by being continued."
+    )
     goes_on_by = models.TextField(blank=True, default="", db_default="", help_text="renewal, handoff, or neither.")
     forked_from = models.UUIDField(null=True, help_text="The run that it was forked or started again from.")
     fork_how = models.TextField(blank=True, default="", db_default="", help_text="fork, start_again.")
-    is_told = models.BooleanField(default=False, db_default=False, help_text="Its parent was notified of its end.")
+    is_told = models.BooleanField(
+        default=False, db_default=False, help_text="Whether its parent was notified of its end."
+    )
     protocol = models.SmallIntegerField(
         default=1,
         db_default=1,
-        help_text="Protocol of the code that started it, as in its first event: ledger/protocol.py.",
+        help_text="Protocol of the code that started it, as recorded in its first event: ledger/protocol.py.",
     )
     created_by = models.TextField()
     creator = models.BigIntegerField(
@@ -129,9 +136,12 @@ class Run(models.Model):
     started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
     last_checkpoint_at = models.DateTimeField(null=True)
-    # When people are asked whether the run may continue. Null: they have been asked already, or it has no time limit.
+    # When people are asked whether the run may continue. Null if they have already been asked, or if it has no time
+    # limit.
     time_up_at = models.DateTimeField(null=True, db_default=Now() + TIME_TO_LIVE)
-    erased_at = models.DateTimeField(null=True, help_text="Time when its content was erased; null: it was not.")
+    erased_at = models.DateTimeField(
+        null=True, help_text="Time when its content was erased; null if it was not erased."
+    )
     end_seq = models.BigIntegerField(null=True, help_text="The event that holds the output or the error.")
     error_code = models.TextField(blank=True, default="")
     about = ContentText(
@@ -139,13 +149,13 @@ class Run(models.Model):
         blank=True,
         default="",
         db_default="",
-        help_text="Subject of its input, for lists.",
+        help_text="Subject taken from its input, for lists.",
     )
 
     class Meta:
         constraints = [
-            # At most one run of a key is neither queued nor ended, whether it got there by a start, a retry or its
-            # turn.
+            # At most one run of a key is neither queued nor ended, whether that results from a start, a retry or its
+            # turn in the queue.
             models.UniqueConstraint(
                 fields=["agent", "business_key"],
                 condition=KEYED & models.Q(ended_at__isnull=True, is_queued=False),
@@ -158,11 +168,11 @@ class Run(models.Model):
         ]
         indexes = [
             models.Index(*WANTED, condition=models.Q(ready_at__isnull=False), name="runs_run_wanted"),
-            # The same index, limited to begun runs, for workers that drain a version.
+            # The same index, limited to runs that have begun, for workers that drain a version.
             models.Index(*WANTED, condition=models.Q(ready_at__isnull=False) & BEGUN, name="runs_run_wanted_begun"),
-            # The runs of a version that began or ended most recently, by which a ramp is judged.
+            # The runs of a version that began or ended most recently, with which a ramp is evaluated.
             models.Index(*JUDGED, condition=models.Q(started_at__isnull=False), name="runs_run_judged"),
-            # Migrated runs, by which the version they began on is judged.
+            # Migrated runs, with which their original version is evaluated.
             models.Index(*MOVED, condition=models.Q(started_at__isnull=False, generation__gt=0), name="runs_run_moved"),
             models.Index(fields=["time_up_at"], condition=TIMED, name="runs_run_time_up"),
             # The runs of a key that have not ended, in order of arrival.
@@ -222,7 +232,7 @@ class Run(models.Model):
 
     @property
     def wants_driving(self) -> bool:
-        """Return whether the run is in the pool of unclaimed runs, now or from `ready_at` on."""
+        """Return whether the run is in the queue of unclaimed runs, now or from `ready_at` on."""
         return self.owner is None and self.ready_at is not None
 
     @property
@@ -239,7 +249,8 @@ class Run(models.Model):
     def counts_from(self) -> datetime:
         return self.created_at if self.start_at is None else max(self.start_at, self.created_at)
 
-    # Transitions by a worker under its lease. Functions in sql/ make them; they are declared here to be enforced.
+    # Transitions by a worker under its lease. Functions in sql/ make them; they are declared here so that they are
+    # enforced.
 
     @transition(state, source=S.PENDING, target=S.RUNNING)
     def begin(self) -> None: ...
@@ -306,7 +317,7 @@ def legal_moves() -> list[tuple[str, str]]:
 
 
 # This declaration is the only table of transitions: the database's trigger is generated from it, so that not even raw
-# SQL makes an illegal one.
+# SQL can make an illegal one.
 pgtrigger.register(
     pgtrigger.FSM(name="legal_moves_only", field="state", transitions=legal_moves()),
     pgtrigger.Trigger(
@@ -381,7 +392,8 @@ class Wait(models.Model):
     opened_at = models.DateTimeField()
     deadline = models.DateTimeField()
     lacking = Json(
-        null=True, help_text="For a wait for a budget: changes since it was opened, such as the amount lacking now."
+        null=True,
+        help_text="For a wait for a budget: changes since it was opened, such as the amount that is missing now.",
     )
     detail = ContentJson(
         default=dict, clear=READABLE_DETAIL, help_text="Details for people and the API: short and unencrypted."
@@ -392,12 +404,12 @@ class Wait(models.Model):
     resolved_at = models.DateTimeField(null=True)
     grant_hash = models.TextField(null=True)
     grant_expires_at = models.DateTimeField(null=True)
-    # When a grant or a callback (also a late one) was used. Neither may be used twice.
+    # Time when a grant or a callback (even a late one) was used. Neither may be used twice.
     consumed_at = models.DateTimeField(null=True)
     consumed_by = models.TextField(null=True, help_text="The slot of the call that used the approval.")
-    consumed_attempt = models.SmallIntegerField(null=True, help_text="The attempt that used it last.")
+    consumed_attempt = models.SmallIntegerField(null=True, help_text="The last attempt that used it.")
     is_overdue = models.BooleanField(default=False)
-    also = ArrayField(models.TextField(), null=True, help_text="Further queues to which it was escalated.")
+    also = ArrayField(models.TextField(), null=True, help_text="Further queues to which the approval was escalated.")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["run", "slot", "attempt", "kind", "n"], name="runs_wait_once")]
@@ -454,7 +466,9 @@ class Signal(models.Model):
     name = models.TextField()
     n = models.IntegerField()
     seq = models.BigIntegerField()
-    sender_id = models.TextField(null=True, help_text="Id that the sender gave: a repetition is the same signal.")
+    sender_id = models.TextField(
+        null=True, help_text="Id given by the sender: a repetition with it is the same signal."
+    )
     taken_by = models.TextField(null=True, help_text="The slot of the call that received it.")
 
     class Meta:
@@ -466,8 +480,8 @@ class Signal(models.Model):
 
 class RunTag(models.Model):
     """A tag of a run: its own, or inherited from its parent or predecessor.
-    A tag with a value has one row for its name and one for `name:value`. Each row repeats the run's time, for the order
-    of lists."""
+    A tag with a value has two rows: one for its name and one for `name:value`. Each row repeats the run's time, for the
+    order of lists."""
 
     pk = models.CompositePrimaryKey("run_id", "tag")
     run_id = models.UUIDField()
@@ -479,7 +493,7 @@ class RunTag(models.Model):
 
 
 class Checkpoint(models.Model):
-    """A snapshot of a run at a moment when no call is in flight. The state is plain data."""
+    """A snapshot of a run at a time when no call is in progress. The state is plain data."""
 
     pk = models.CompositePrimaryKey("run_id", "seq")
     run_id = models.UUIDField()
@@ -511,8 +525,8 @@ class IdempotencyRecord(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["principal", "key"], name="runs_idempotency_once")]
-        # Rows are stored in the order of time, so the answers about a run are found by scanning only the rows since its
-        # start.
+        # Rows are stored in chronological order, so the answers about a run are found by scanning only the rows since
+        # its start.
         indexes = [BrinIndex(fields=["created_at"], name="runs_idempotency_by_time")]
 
 
@@ -528,10 +542,12 @@ class Message(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="messages")
-    n = models.IntegerField(help_text="Its place among the run's messages, from 1.")
+    n = models.IntegerField(help_text="Position among the run's messages, from 1.")
     name = models.TextField()
     by = models.TextField(help_text="Who sent it.")
-    sender_id = models.TextField(null=True, help_text="Id that the sender gave: a repetition is the same message.")
+    sender_id = models.TextField(
+        null=True, help_text="Id given by the sender: a repetition with it is the same message."
+    )
     seq = models.BigIntegerField(help_text="The event of its arrival.")
     outcome = models.TextField(blank=True, default="", db_default="", choices=Outcome.choices)
     answered_seq = models.BigIntegerField(null=True, help_text="The event of its answer.")
@@ -552,7 +568,7 @@ class Telling(models.Model):
 
     run_id = models.UUIDField(primary_key=True)
     lines = models.IntegerField(help_text="Number of stored lines.")
-    lost = models.BigIntegerField(help_text="Number of lines that were logged and dropped.")
+    lost = models.BigIntegerField(help_text="Number of lines that were logged but dropped.")
     seen = models.JSONField()
     done = models.FloatField(null=True)
     total = models.FloatField(null=True)

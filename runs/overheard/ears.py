@@ -22,7 +22,7 @@ InThread = Callable[..., Awaitable[Any]]
 
 class Ear:
     """One page's subscription.
-    It gets the newest output of its run's models; what it missed before doesn't matter."""
+    A subscription gets the newest output of its run's models; missed output doesn't matter."""
 
     def __init__(self) -> None:
         self._now: list[LiveOutput] = []
@@ -69,7 +69,7 @@ class LiveSubscriptions:
             try:
                 await self._once()
             except Error:
-                await asyncio.sleep(TROUBLE_SECONDS)  # the pages show by themselves that the database is unreachable
+                await asyncio.sleep(TROUBLE_SECONDS)  # the pages themselves show that the database is unreachable
             await asyncio.sleep(EVERY_SECONDS)
 
     async def _once(self) -> None:

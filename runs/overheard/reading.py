@@ -1,4 +1,4 @@
-"""Reading live model output: record that a run is being viewed, and return what its models are writing."""
+"""Reading live model output: record that a run is being viewed, and return the text that its models are writing."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ class LiveOutput:
 
 
 def listen(runs: Iterable[UUID]) -> None:
-    """Make workers store what the models of these runs write, for half a minute from now.
-    While the database takes no writes this has no effect, but texts that are stored can still be read."""
+    """Make workers store the output of these runs' models for the next half minute.
+    While the database accepts no writes, this has no effect, but stored texts can still be read."""
     given: dict[str, Any] = {"runs": list(runs), "listened": LISTENED_SECONDS, "stale": STALE_SECONDS}
     with connection.cursor() as cursor:
         optionally(lambda: cursor.execute(_LISTEN, given))
 
 
 def live_output_of(runs: Iterable[UUID]) -> dict[UUID, list[LiveOutput]]:
-    """Return the live output of these runs. Runs without any are left out."""
+    """Return the live output of these runs. Runs without live output are left out."""
     found: dict[UUID, list[LiveOutput]] = {}
     with connection.cursor() as cursor:
         cursor.execute(_READ, {"runs": list(runs), "stale": STALE_SECONDS})

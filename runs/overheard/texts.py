@@ -88,7 +88,7 @@ class Texts:
                 await self.send(pool)
 
     async def send(self, pool: Pool) -> None:
-        """Send texts that have grown, and delete those that are over."""
+        """Send texts that have grown, and delete those that have ended."""
         over = [text for text in self._texts if text.over_at is not None and text.over_at <= time.monotonic()]
         grown = [text for text in self._texts if text.has_grown]
         self._texts = [text for text in self._texts if text not in over]

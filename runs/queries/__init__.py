@@ -1,2 +1,2 @@
-"""Read models: lists of runs, and a run's status in one word.
+"""Read models: lists of runs, and the status of a run.
 Used by the console and the API, never by workers."""

@@ -1,4 +1,4 @@
-"""The available actions on a run and the reasons for refusals, by the services' own rules and texts."""
+"""The available actions on a run and the reasons for refusals, using the services' own rules and texts."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _BODIES: dict[str, type[BaseModel]] = {
     "priority": PriorityBody,
 }
 
-# Waits for which actions are offered.
+# Kinds of waits for which actions are offered.
 MAX_OFFERED = 20
 _OUTSIDE = (Wait.Kind.INPUT, Wait.Kind.SIGNAL, Wait.Kind.MESSAGE)
 
@@ -68,15 +68,15 @@ class Offer(Shape):
 
     act: str = Field(description="Name of the action.")
     subject: str = Field(
-        description="Its object if there are several, such as a wait or a name; empty: there is only one."
+        description="Its object if there are several, such as a wait or a name; empty if there is only one."
     )
     allowed: bool = Field(description="Whether the caller may take it now.")
     role: str = Field(description="The caller's role that allows it.")
     method: str = Field(description="HTTP method.")
-    path: str = Field(description="Address to send it to.")
+    path: str = Field(description="URL to send it to.")
     body: dict[str, Any] = Field(description="JSON schema of the request body.")
-    code: str = Field(description="Code of the problem it would return now; empty: none.")
-    why_not: str = Field(description="Why it is not allowed now; empty: it is.")
+    code: str = Field(description="Code of the problem that it would return now; empty if none.")
+    why_not: str = Field(description="Why it is not allowed now; empty if it is allowed.")
 
     def refused(self, error: DurableAgentsError) -> Offer:
         return self.model_copy(update={"allowed": False, "code": error.code, "why_not": error.detail})
@@ -169,7 +169,7 @@ def due_first(waits: Iterable[Wait], most: int) -> list[Wait]:
 
 
 def how_many_more(facts: RunFacts) -> str:
-    """Return a note if there are more waits than actions; "" otherwise."""
+    """Return a note if there are more waits than listed actions; "" otherwise."""
     more = len(_outside(facts)) - MAX_OFFERED
     if more <= 0:
         return ""

@@ -1,4 +1,4 @@
-"""A run's agent code, if this process has it. Runs may outlive their code."""
+"""A run's agent code, if this process has it. Runs may exist longer than their code."""
 
 from __future__ import annotations
 

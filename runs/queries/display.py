@@ -8,7 +8,7 @@ from runs.engine.undo import UNDO_NODE
 from runs.models import ENDED, Run, Wait
 from runs.services.allowed import UNDONE
 
-# The order in which a wait is chosen if a run has several: the most urgent for people first.
+# The order in which a wait is chosen if a run has several: the most urgent one for people first.
 URGENCY = [
     Wait.Kind.RECONCILE,
     Wait.Kind.OPERATOR,

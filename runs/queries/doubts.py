@@ -1,4 +1,4 @@
-"""Help with unknown outcomes: the call's link to the other system, and similar cases."""
+"""Help with unknown outcomes: the call's link to the upstream system, and similar cases."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _NAME = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)*[a-z](?:[a-z0-9-]*[a-
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """An address in another system; `host` is shown next to it."""
+    """A URL in an upstream system; `host` is shown next to it."""
 
     url: str
     host: str
@@ -56,13 +56,13 @@ def link_of(run: Run, wait: Wait) -> Link | None:
         args = tool.input.model_validate(payload_of(intent)["arguments"])
         return read(in_time(f"link of {tool.name}", partial(tool.link, args), SECONDS))
     except (JournalBroken, DurableAgentsError, StopIteration, KeyError, ValueError) as error:
-        # Errors in the author's code must not keep the page from being shown.
+        # Errors in the author's code must not prevent the page from being shown.
         log.warning("run %s: no link to a call of %s: %s", run.pk, tool.name, describe_error(error, 200))
     return None
 
 
 def read(given: object) -> Link | None:
-    """Return a web address that leads to the host that it shows; None for any other text."""
+    """Return a URL that really leads to the host that it shows; None for any other text."""
     if not isinstance(given, str) or not 0 < len(given) <= MAX_LINKED:
         return None
     if any(character.isspace() or not character.isprintable() for character in given) or "\\" in given:
@@ -116,7 +116,7 @@ class SimilarRow(Shape):
 
 @dataclass(frozen=True, slots=True)
 class Similar:
-    """The newest cases, and counts of their verdicts."""
+    """The newest cases, and the counts of their verdicts."""
 
     tool: str
     cases: list[SimilarRow]

@@ -1,7 +1,5 @@
-"""Parser of the search language for attributes. Pure: returns a tree, or the place of the error.
-
-expression = all { "or" all }            all   = part { "and" part }
-part       = "not" part | "(" expression ")" | look
+"""Parser of the search language for attributes. Pure: returns a tree, or the position of the error. expression = all {
+"or" all }            all   = part { "and" part } part       = "not" part | "(" expression ")" | look
 look       = name ( "=" | "!=" | "<" | "<=" | ">" | ">=" ) value | name "has" value
            | name "in" "(" value { "," value } ")" | name "is" "set"
 value      = word | "text in quotes", with the escapes \" and \\
@@ -25,7 +23,7 @@ _TOKEN = re.compile(
 
 
 class Misread(ValueError):
-    """Not a valid expression. `at` is the position, from 1; `fix` says what would be valid."""
+    """Not a valid expression. `at` is the position, from 1; `fix` tells what would be valid."""
 
     def __init__(self, at: int, problem: str, fix: str) -> None:
         super().__init__(problem)
@@ -108,7 +106,7 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 class _Reader:
-    """Reads the tokens from first to last."""
+    """Parses the tokens from first to last."""
 
     def __init__(self, tokens: list[_Token]) -> None:
         self._tokens, self._place, self._looks = tokens, 0, 0
@@ -130,7 +128,7 @@ class _Reader:
         return self._tokens[self._place - 1]
 
     def _is(self, text: str) -> bool:
-        """Consume this word or sign if it comes next. Returns whether it did."""
+        """Consume this word or sign if it is the next token. Returns whether it did."""
         token = self._next
         is_it = token.kind in ("word", "sign") and (token.text.lower() if token.kind == "word" else token.text) == text
         self._place += is_it

@@ -22,7 +22,7 @@ from runs.queries.display import URGENCY
 from runs.queries.halts import halted
 from runs.services import related_runs
 
-# The need of a paused run. Other stopped runs have the kind of their wait.
+# What a paused run needs. For other stopped runs, this is the kind of their wait.
 RESUME = "resume"
 _STATES = """(
     SELECT jsonb_object_agg(state, n) FROM (
@@ -51,8 +51,8 @@ _CHILD = """(
     FROM below AS top WHERE top.level = 0)"""
 
 
-# A run, its parent, and some children, newest first: those stopped for a person, then active ones, then ended ones. No
-# more ended ones are read than are shown.
+# A run, its parent, and some children, newest first: those stopped for a person, then active ones, then ended ones.
+# Only as many ended ones are read as are shown.
 _AROUND = """
     SELECT %s::uuid UNION ALL SELECT parent FROM runs_run WHERE id = %s UNION ALL (
         SELECT id FROM (
@@ -80,7 +80,7 @@ class Around:
 
 
 def around(run_id: UUID, *, most: int) -> Around | None:
-    """Return a run, its parent and some children, with `row_seq`, in one query; None if it is unknown."""
+    """Return a run, its parent and some children, with `row_seq`, in one query; None if there is no such run."""
     found = {
         run.id: run
         for run in Run.objects.annotate(begun_again_as=related_runs.begun_again_as(), row_seq=_row_seq()).filter(
@@ -107,9 +107,11 @@ class ChildRow(Shape):
     id: UUID = Field(description="Id of the child run.")
     state: State = Field(description="State of the child run.")
     need: Literal["approval", "input", "reconcile", "operator", "budget", "resume"] | None = Field(
-        description="Action by a person that it needs to continue; null: none."
+        description="Action by a person that it needs in order to continue; null if none."
     )
-    need_at: UUID | None = Field(description="The run that needs it: the child, or a run that the child waits for.")
+    need_at: UUID | None = Field(
+        description="The run that needs the action: the child, or a run that the child waits for."
+    )
 
 
 _TOLD_DETAIL = "(SELECT to_jsonb(t) - 'seen' FROM runs_telling t WHERE t.run_id = ledger_head.run_id)"
@@ -156,7 +158,7 @@ def living(head: Head | None) -> int:
 
 
 def open_waits(run_ids: Iterable[UUID]) -> dict[UUID, list[Wait]]:
-    """Return each run's open waits, oldest first, with their children (`child_of`).
+    """Return each run's open waits, oldest first, with the children that they wait for (`child_of`).
     Payloads that the viewer may not read are left out."""
     details = RawSQL(_CHILD, (), output_field=JSONField())
     found: dict[UUID, list[Wait]] = {}

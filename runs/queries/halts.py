@@ -1,4 +1,4 @@
-"""The halt of a run, as its readers see it. An app stores the halts themselves (runs/sql/hooks.sql)."""
+"""The halt of a run, in the form that readers see. An app stores the halts themselves (runs/sql/hooks.sql)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Halted(Shape):
     key: str = Field(description="Name within the scope; empty for the whole installation.")
     by: ActorName
     why: str = Field(description="Justification for the halt.")
-    since: datetime = Field(description="Time when it was set.")
+    since: datetime = Field(description="Time when the halt was set.")
 
     @property
     def what(self) -> str:
@@ -56,5 +56,5 @@ def halt_from_json(fields: Mapping[str, Any] | None) -> Halted | None:
 
 
 def is_put_aside(run: Run) -> bool:
-    """Return whether a run was put aside, hidden from claims, until a halt ends."""
+    """Return whether a run was put aside, so that it isn't claimed, until a halt ends."""
     return run.owner is None and run.ready_at == NEVER

@@ -1,5 +1,5 @@
-"""The manifest of an agent version: which data are recorded, recomputed, secret or external.
-It is made from declarations."""
+"""The manifest of an agent version: which data is recorded, recomputed, secret or external.
+The manifest is built from declarations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class FactRow(Shape):
 
     kind: str = Field(description="For example `state`, `result`, `node` or `tool`.")
     name: str = Field(description="Name of the part.")
-    note: str = Field(description="Remark about it; empty: none.")
+    note: str = Field(description="Remark about it; empty if none.")
 
 
 class ManifestRow(Shape):

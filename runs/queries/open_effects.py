@@ -19,7 +19,7 @@ from runs import seen
 Status = Literal["pending", "accepted", "unknown"]
 STATUSES: tuple[Status, ...] = ("pending", "accepted", "unknown")
 _COLUMNS = ("id", "run", "agent", "slot", "attempt", "tool", "replay_class", "sent_at", "wait", "status")
-# Only these runs can have such a call: driven or ready ones, those paused in between, and those that wait for one.
+# Only these runs can have such a call: driven or ready ones, those paused midway, and those that wait for its outcome.
 _OPEN = """
     WITH candidate AS MATERIALIZED (
         SELECT run_id AS id FROM runs_wait WHERE resolved_at IS NULL
@@ -60,7 +60,7 @@ class OpenEffectRow(Shape):
         description="pending: being sent; accepted: a callback is due; unknown: a person settles it."
     )
     sent_at: datetime = Field(description="Time of the intent, before the call was sent.")
-    wait: UUID | None = Field(description="Open wait for its outcome; if it is unknown, to settle under `reconcile`.")
+    wait: UUID | None = Field(description="Open wait for its outcome; if that is unknown, settle it with `reconcile`.")
     span_id: str = Field(description="Span of the call in the run's trace, 16 hex digits, if the run is traced.")
 
 
@@ -74,7 +74,7 @@ class Filters:
 
 
 def open_effects(filters: Filters, *, limit: int, beyond: tuple[datetime, int] | None = None) -> list[OpenEffectRow]:
-    """Return the calls without a known outcome after a place, oldest first."""
+    """Return the calls without a known outcome after a position, oldest first."""
     sees, values = seen.is_seen("r", viewer())
     place = [beyond is None, *(beyond or (None, 0))]
     with connection.cursor() as cursor:

@@ -1,5 +1,5 @@
 """Access to the questions that a run asks people.
-`Viewer.reads` and `runs/seen.py` decide about other payloads."""
+`Viewer.reads` and `runs/seen.py` decide on other payloads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runs.models import Wait
 from runs.services.authority import put_to
 
 _ASKING = (Wait.Kind.APPROVAL, Wait.Kind.INPUT)
-# Status fields of some waits that contain no payload.
+# Status fields of some waits; they contain no payload.
 _OF_KIND: dict[str, tuple[str, ...]] = {
     Wait.Kind.INPUT: ("schema",),
     Wait.Kind.APPROVAL: ("on_timeout",),
@@ -23,7 +23,7 @@ _OF_KIND: dict[str, tuple[str, ...]] = {
 
 
 def is_asked(name: str, who: Viewer | None = None) -> bool:
-    """Return whether a viewer may answer at this queue or role, also as a deputy.
+    """Return whether a viewer may answer at this queue or role, including as a deputy.
     If so, they may read the question."""
     who = who or viewer()
     in_stead = any(one.queue == name for one in stand_ins(who.held))

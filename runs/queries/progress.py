@@ -23,9 +23,9 @@ class JournalRow(Shape):
     """Size of a run's journal."""
 
     events: int = Field(description="Number of events.")
-    bytes: int | None = Field(description="Stored size; null: the run started before sizes were recorded.")
+    bytes: int | None = Field(description="Stored size; null if the run started before sizes were recorded.")
     is_large: bool = Field(
-        description="The journal is large and the run has not ended: continue it as new before it runs much longer."
+        description="True if the journal is large and the run has not ended: it should be renewed soon."
     )
 
 
@@ -41,7 +41,7 @@ def is_behind(run: Run) -> bool:
 
 def active_runs_of_keys(runs: Iterable[Run]) -> dict[UUID, UUID]:
     """Return, for queued runs, the active run of their key, in at most one query.
-    There is none between an end and the next run's start."""
+    There is none between the end of a run and the start of the next."""
     queued = [run for run in runs if is_behind(run)]
     if not queued:
         return {}
@@ -72,9 +72,9 @@ class ProgressRow(Shape):
 
     done: float = Field(description="Amount done.")
     total: float | None = Field(description="Total; null: unknown.")
-    note: str = Field(description="Description by the agent; empty: none.")
+    note: str = Field(description="Description by the agent; empty if there is none.")
     at: datetime = Field(description="Time of the report.")
-    left_seconds: float | None = Field(description="Estimated remaining time at the latest pace; null: unknown.")
+    left_seconds: float | None = Field(description="Estimated remaining time at the latest pace; null if unknown.")
 
     @property
     def percent(self) -> int | None:

@@ -30,7 +30,7 @@ class Related:
 
     @cached_property
     def ahead(self) -> dict[UUID, UUID]:
-        """Return, for queued runs, the run ahead of each, if the viewer may see it."""
+        """Return, for each queued run, the run ahead of it, if the viewer may see it."""
         found = progress.active_runs_of_keys(each.run for each in self.facts)
         known = seen.among(found.values())
         return {run_id: other for run_id, other in found.items() if other in known}
@@ -69,7 +69,7 @@ class Related:
 @dataclass(frozen=True, eq=False)
 class RunFacts:
     """A run with its head, its open waits, and the versions that living workers serve.
-    A missing head is None, and no action is possible then. Versions that were not read are None."""
+    A missing head is None; then no action is possible. If the versions were not read, they are None."""
 
     run: Run
     head: Head | None
@@ -97,7 +97,7 @@ class RunFacts:
 
     @property
     def asked(self) -> list[str]:
-        """Return the queues or roles that the run's main wait asks."""
+        """Return the queues or roles that are asked by the run's main wait."""
         return [] if self.wait is None else authority.asked_of(self.wait.detail, self.wait.also)
 
     @property
@@ -117,7 +117,7 @@ class RunFacts:
 
     @cached_property
     def paused_by(self) -> str | None:
-        """Return who paused the run or requested that; None if only its budget holds it."""
+        """Return who paused the run or requested a pause; None if only its budget holds it."""
         return self.related.paused_by.get(self.run.pk) if self.may_be_paused else None
 
     @property

@@ -36,7 +36,7 @@ from runs.services.bodies import RunFilter
 from runs.services.questions import open_for
 
 PAGE = 50
-# Counts stop here. An exact number in the millions helps nobody, and would be read on every notification.
+# Counts stop here. Nobody needs an exact number in the millions, and would be read on every notification.
 COUNT_TO = 1000
 GROUPS: dict[str, tuple[str, list[State]]] = {
     "running": ("running", [State.PENDING, State.RUNNING, State.COMPENSATING]),
@@ -63,7 +63,7 @@ FOR_OPERATOR = Order(
     is_newest_first=False,
     only="resolved_at IS NULL AND kind IN ('reconcile', 'operator', 'budget')",
 )
-# Names of an address's parameters: the filters of a body, the order and the cursor.
+# Names of the query string's parameters: the filters of a body, the order and the cursor.
 TIMES = ("created_from", "created_before", "waiting_before")
 TEXTS = tuple(name for name in RunFilter.model_fields if name not in TIMES)
 _OTHERS = {"sort": 70, "before": 2000}
@@ -72,7 +72,7 @@ TRACE = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True)
 class Filters:
-    """Filters of a list, which `RunFilter` describes. Invalid values in an address are ignored."""
+    """Filters of a list, which `RunFilter` describes. Invalid values in a query string are ignored."""
 
     state: str = ""
     agent: str = ""
@@ -153,7 +153,7 @@ class Filters:
 
     @property
     def by_wait(self) -> str:
-        """Return the column of waits by which the list is ordered; "" for another order."""
+        """Return the column of waits by which the list is ordered; "" for any other order."""
         return BY_WAIT.get(self.sort, "")
 
     @property
@@ -169,7 +169,7 @@ class Filters:
 
     @property
     def conditions(self) -> dict[str, Any]:
-        """Return the conditions on runs that no index serves, as parts of an arm."""
+        """Return the conditions on runs that use no index, as parts of a UNION branch."""
         waits, moments = [WAITS[self.wait]] if self.wait else [], [self.waiting_before] * bool(self.waiting_before)
         waits += ["opened_at < %s"] * len(moments)
         waits += [f"opened_at < statement_timestamp() - interval '{AGES[self.older]}'"] if self.older else []
@@ -211,7 +211,7 @@ class Filters:
 
     @property
     def arms(self) -> list[dict[str, str]]:
-        """Return one condition per index that is used: an agent's runs by state, or a run's children by time."""
+        """Return one condition for each index used: an agent's runs by state, or a run's children by time."""
         states = self.states or (list(State) if self.agent and not self.parent else [])
         return [{**self.narrowed, "state": state.value} for state in states] or [self.narrowed]
 
@@ -303,7 +303,7 @@ def _whole_id(text: str) -> str:
 
 
 def newest(filters: Filters, *, limit: int, beyond: Place | None = None) -> list[Run]:
-    """Return matching runs after a place, newest first."""
+    """Return matching runs after a position, newest first."""
     if filters.q and not filters.conditions:
         fit = [one for one in filters.found.matches if not filters.states or one.state in filters.states]
         page_rows = [one for one in fit if beyond is None or (one.created_at, one.id) < beyond][:limit]
@@ -321,7 +321,7 @@ def _ids(filters: Filters, *, limit: int, beyond: Place | None) -> RawSQL:
 
 
 def _whole_arms(filters: Filters) -> list[dict[str, Any]]:
-    """Return the arms with every condition, including words and the viewer's access."""
+    """Return the UNION branches with all conditions, including words and the viewer's access."""
     more = {**filters.conditions, **seen.arm(viewer(), "id")}
     if filters.q:
         more[Condition("id = ANY(%s)")] = [[one.id for one in filters.found.matches]]
@@ -329,7 +329,7 @@ def _whole_arms(filters: Filters) -> list[dict[str, Any]]:
 
 
 def longest_waiting(filters: Filters, *, limit: int, beyond: Place | None = None) -> list[tuple[Run, Place]]:
-    """Return matching runs with open waits and their places, by the earliest opening time or deadline."""
+    """Return matching runs with open waits and their positions, by the earliest opening time or deadline."""
     arms = [Condition.of(arm) for arm in _whole_arms(filters)]
     fits = " OR ".join(f"({' AND '.join(texts) or 'true'})" for texts, _ in arms)
     first, values = f"min({filters.by_wait})", [value for _, given in arms for value in given]
@@ -351,9 +351,9 @@ def ids_of(filters: Filters, most: int) -> list[UUID]:
 
 
 def stretch(filters: Filters, *, limit: int, cursor: str = "") -> Stretch | None:
-    """Return matching runs after a place, by attributes or newest first.
-    None for a cursor of another list. A part found by attributes may be short although more follow. Raises
-    BadSearch."""
+    """Return matching runs after a position, by attributes or newest first.
+    Return None for a cursor of another list. A part found by attributes may be short even though more runs follow.
+    Raises BadSearch."""
     if (pages := filters.by_attributes) is not None:
         if (found := pages(limit, cursor)) is None:
             return None
@@ -386,7 +386,7 @@ def page(filters: Filters, *, size: int = PAGE) -> tuple[list[Card], str]:
 
 
 def cards(runs: Sequence[Run]) -> list[Card]:
-    """Return runs with their statuses, in two more queries."""
+    """Return runs with their statuses, using two more queries."""
     without_hidden_kin(runs)
     ids = [run.id for run in runs]
     return carded(runs, {head.run_id: head for head in families.status_heads(ids)}, families.open_waits(ids))
@@ -421,7 +421,7 @@ class Numbers:
 
 
 def counts(tally: Tally, filters: Filters | None = None) -> Numbers:
-    """Return the number of runs per state, of a search, of an agent or in all.
+    """Return the number of runs per state: of a search, of an agent, or of all runs.
     Each is counted up to `COUNT_TO` + 1."""
     filters = filters or Filters()
     if filters.by_attributes is not None:
@@ -474,7 +474,7 @@ def total(filters: Filters) -> tuple[int, bool]:
 
 def tabs(filters: Filters, counted: Numbers) -> list[Tab]:
     """Return the state filters with counts.
-    Empty ones are included, so that the strip of tabs doesn't jump."""
+    Filters without runs are included, so that the tabs don't move."""
     groups = [("", ("all", list(State))), *GROUPS.items()]
     strip = []
     for key, (label, states) in groups:
@@ -526,8 +526,8 @@ def _question_page(waits: Sequence[Wait], limit: int) -> tuple[list[OpenQuestion
 
 
 def needing_operator(*, limit: int = PAGE, beyond: Place | None = None) -> tuple[list[Card], str]:
-    """Return cases for operators and exhausted budgets, longest waiting first.
-    Also returns the next page's cursor."""
+    """Return cases for operators and exhausted budgets, those that have waited longest first.
+    Also returns the cursor of the next page."""
     ids = FOR_OPERATOR.ids([seen.arm(viewer())], limit=limit + 1, beyond=beyond)
     waits = Wait.objects.select_related("run").filter(id__in=ids)
     return _stuck(sorted(waits, key=lambda wait: (wait.opened_at, wait.id)), limit)

@@ -56,7 +56,7 @@ class SearchResult:
 @dataclass(frozen=True, slots=True)
 class AttributeQuery:
     """A search by attributes: an expression (`where`), an order (`sort`), or both, for agents with this name or
-    name@version. One of `arms`, which are conditions on a run's columns, must hold. `among` limits the search to these
+    name@version. At least one of `arms` (conditions on a run's columns) must be met. `among` limits the search to these
     runs."""
 
     where: str
@@ -74,7 +74,7 @@ AttributePages = Callable[[int, str], tuple[list[UUID], str] | None]
 
 def run_search(field: str) -> RunSearch:
     """Return the search of this installation.
-    Raises BadSearch, which names the parameter, if there is none."""
+    If there is none, raises BadSearch, which names the parameter."""
     if (found := features.only(lambda each: each.search)) is None:
         raise BadSearch(field, Misread(1, "is not possible: no app in INSTALLED_APPS searches runs", f"omit {field}"))
     return found

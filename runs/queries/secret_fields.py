@@ -1,5 +1,5 @@
 """Secret fields of models.
-They are found by annotations as well as schemas, because a model may have no schema."""
+Finds secret fields of models, by annotations as well as schemas, because a model may have no schema."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _fields(kind: Any) -> list[tuple[list[str], Any]] | None:
     if dataclasses.is_dataclass(origin) or hasattr(origin, "__total__") or hasattr(origin, "_fields"):
         try:
             return [([name], each) for name, each in get_type_hints(origin).items()]
-        except NameError:  # can't be resolved here, but Pydantic's schema has it
+        except NameError:  # can't be resolved here, but is in Pydantic's schema
             return None
     return None
 

@@ -29,8 +29,11 @@ def at(moment: datetime | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A text, perhaps from outside (a `name` is emphasised, `data` is quoted), or a time in `at`, to which pages add
-    the time since or until then. `to` is the page it links to: the URL's name and arguments."""
+    """A part of a sentence.
+
+    This is a text, possibly from outside (a `name` is emphasised, `data` is quoted), or a time in `at`, to which pages
+    add its distance from now. `to` is the linked page: the name of its URL, and the arguments.
+    """
 
     text: str = ""
     look: Literal["plain", "name", "data", "amount", "id", "since", "until", "due"] = "plain"
@@ -48,7 +51,7 @@ Text = tuple[Part, ...]
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A reason in words. A list shows `lead` alone. `rest` is a function if it costs a query."""
+    """A reason in words. A list shows only `lead`. `rest` is a function if it costs a query."""
 
     lead: Text
     rest: Text | Callable[[], Text] = ()
@@ -123,7 +126,7 @@ _IN_TIME: Mapping[str, str] = {
     Wait.Kind.RECONCILE: "{due}",
     Wait.Kind.TIMER: "until {at}",
 }
-# The need of a child run for a person.
+# What a child run needs a person for.
 _NEEDS = {
     "approval": "an approval",
     "input": "an answer",
@@ -136,7 +139,7 @@ _NEEDS = {
 
 def of_wait(facts: RunFacts, wait: Wait, lead: Text, in_time: str = "") -> Sentence:
     """Return the text about a wait, completed by its times.
-    Under a halt, which defers deadlines, these are left out."""
+    Times are left out under a halt, because it defers deadlines."""
     rule = in_time or _IN_TIME.get(detail_text(wait, "on_timeout")) or _IN_TIME.get(str(wait.kind), "")
     then = "" if halt_of(facts.head) is not None else rule
     again = "; ".join(filter(None, [", since {since}", then])) + "."
@@ -258,7 +261,7 @@ def _waiting(s: RunFacts) -> Sentence:
     """Return the sentence about the main wait and a few others.
     Several children are counted, with those that need a person."""
     if s.wait is None:
-        return Sentence(write("Waiting; its record doesn't say for what"), write("."))
+        return Sentence(write("Waiting, but the record doesn't say for what"), write("."))
     children = [wait for wait in s.waits if wait.kind == Wait.Kind.CHILD]
     if s.wait.kind == Wait.Kind.CHILD and len(children) > 1:
         lead = write("Waiting for {many}", many=name(f"{len(children)} child runs"))
@@ -282,14 +285,14 @@ def _who_settles(s: RunFacts) -> Text:
         return write(".")
     if s.proposal is not None:
         found = "it happened" if s.proposal.verdict == "happened" else "it did not happen"
-        settle = f". {s.proposal.by} says that {found}. A second operator has to confirm it"
+        settle = f". {s.proposal.by} says that {found}. A second operator must confirm it"
     else:
         settle = f". {'Two operators have' if s.related.is_for_two else 'An operator has'} to settle it"
     return (Part(settle), *of_wait(s, s.wait, ()).parts, *_suspicion(s.wait))
 
 
 def _suspicion(wait: Wait) -> Text:
-    """Return the text about the suspected duplicate of a call whose key the upstream rejected."""
+    """Return the text about the suspected duplicate of a call whose key the upstream system rejected."""
     if detail_text(wait, "suspicion") != "duplicate":
         return ()
     said = detail_text(wait, "said")
@@ -348,19 +351,19 @@ def _by(person: str | None) -> Text:
 
 def _damaged(s: RunFacts) -> Sentence:
     if s.run.state not in State.values:
-        lead = write("Its records are damaged: its state is {state}", state=name(str(s.run.state)))
+        lead = write("The run's records are damaged: its state is {state}", state=name(str(s.run.state)))
         return Sentence(lead, write(". `manage.py ledger verify` lists the problems."))
     if s.head is None:
-        lead = write("Its head row is missing")
+        lead = write("The run's head row is missing")
         return Sentence(lead, write(". The database administrator has to restore it."))
     if s.wait is not None:
         return wait_sentence(s, s.wait)
-    lead = write("Its rows contradict each other")
+    lead = write("The run's rows contradict each other")
     return Sentence(lead, write(": `manage.py ledger verify` lists the problems."))
 
 
 def _paused(s: RunFacts) -> Sentence:
-    # With `is_woken` a worker has something to do: a wait was resolved, or the run was paused in between.
+    # With `is_woken` a worker has something to do: a wait was resolved, or the run was paused midway.
     is_due = s.run.is_woken and s.waits and all(wait.kind != Wait.Kind.OPERATOR for wait in s.waits)
     then = " It has work to do once resumed." if is_due else ""
     rest = f"{{by}} since {{at}}, until someone resumes it.{then}"

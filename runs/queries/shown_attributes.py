@@ -1,4 +1,4 @@
-"""Attributes of runs as pages and the API show them."""
+"""Attributes of runs in the form that pages and the API show."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from runs.engine.attributes import KINDS
 
 @dataclass(frozen=True, slots=True)
 class ShownAttribute:
-    """One attribute of a run. `texts` come from outside, and are shown as data; `words` are our own."""
+    """One attribute of a run. `texts` come from outside and are shown as data; `words` are our own."""
 
     name: str
     kind: str
@@ -52,7 +52,7 @@ def of_rows(rows: Iterable[tuple[str, str, str]]) -> list[ShownAttribute]:
 
 
 def set_by(events: Iterable[AttributesSet]) -> dict[str, Any]:
-    """Return the attributes that these events set, as the API shows them."""
+    """Return the attributes that these events set, in the form that the API shows."""
     texts: dict[str, tuple[str, list[str]]] = {}
     for event in events:
         texts = {name: known for name, known in texts.items() if name not in event.named}
@@ -62,8 +62,8 @@ def set_by(events: Iterable[AttributesSet]) -> dict[str, Any]:
 
 
 def _values_for_api(kind: str, texts: list[str]) -> Any:
-    """Return values as the API returns them.
-    A damaged row is returned as it is, so that the other rows can be shown."""
+    """Return values in the form that the API returns.
+    A damaged row is returned unchanged, so that the other rows can be shown."""
     try:
         return KINDS[kind].shown(texts)
     except (KeyError, ValueError, ArithmeticError):

@@ -18,7 +18,7 @@ from runs.engine.budget import NOTHING_USED, RESOURCES, Call, Usage, begun_by, u
 from runs.models import ENDED, Run, Wait
 from runs.services.budgets.asked import LABELS, budget_wait_text
 
-# A model request ends with its debit of the same number, any other call with its result or a verdict.
+# A model request ends with the debit that has the same number, any other call with its result or a verdict.
 _OPEN = """
     SELECT e.run_id, e.slot, e.attempt, e.clear FROM unnest(%s::uuid[]) AS r(id)
     CROSS JOIN LATERAL (SELECT coalesce(max(seq), 0) AS seq FROM runs_checkpoint WHERE run_id = r.id) AS c
@@ -48,7 +48,7 @@ def under_way(runs: Sequence[Run], heads: Mapping[UUID, Head]) -> dict[UUID, dic
 
 
 def _usage(clear: bytes) -> Usage:
-    """Return what an intent reserves. An unreadable intent stops its run, but must not break this list."""
+    """Return the amounts that an intent reserves. An unreadable intent stops its run, but must not break this list."""
     try:
         return begun_by(e.decode(clear)) or NOTHING_USED
     except (ValueError, TypeError, KeyError):
@@ -105,9 +105,9 @@ def cost_words(head: Head) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Exceeded:
-    """The cap at which a run waits.
-    `reserved` is for calls without a recorded outcome; `enough` is the lowest sufficient value for each cap. Amounts
-    are None if the row doesn't have them."""
+    """The cap that a run has reached and waits at.
+    `reserved` is the amount for calls without a recorded outcome; `enough` is the lowest sufficient value for each cap.
+    Amounts that the row lacks are None."""
 
     wait: Wait
     resource: str
@@ -139,7 +139,7 @@ class Exceeded:
 
     @property
     def held_by(self) -> str:
-        """Return who also paused the run, so that a raise won't resume it; "" if nobody did."""
+        """Return who else paused the run, so that raising the budget won't resume it; "" if nobody did."""
         return _text(self.wait, "held_by")
 
     @property
@@ -166,7 +166,7 @@ def exceeded(waits: Iterable[Wait]) -> Exceeded | None:
 
 def _enough(wait: Wait, resource: str) -> dict[str, int]:
     """Return the required caps by budget name.
-    An older row has only its own cap. A time limit is computed again, because time passes."""
+    An older row has only the cap that was hit. A time limit is computed again, because time has passed."""
     parts = [_number(wait, name) for name in ("used", "reserved", "wanted")]
     fields = budget_wait_text(wait).get("enough")
     if not isinstance(fields, dict):
@@ -199,7 +199,7 @@ def _is_number(found: Any) -> bool:
 
 
 def spent(exceeded: Exceeded) -> str:
-    """Return the used and the needed amount of a cap."""
+    """Return the used and the needed amount for a cap."""
     if exceeded.resource == "wall_seconds" or exceeded.wanted is None:
         used, most = amounts_of(exceeded.resource, exceeded.used, exceeded.at_most)
         return f"{used} of {most} used"
@@ -210,7 +210,7 @@ def spent(exceeded: Exceeded) -> str:
 
 
 def amounts_of(resource: str, *numbers: int | None) -> list[str]:
-    """Return amounts as texts with equal decimal places, a dash for missing ones."""
+    """Return amounts as texts with equal decimal places, with a dash for missing ones."""
     if resource != "usd":
         return [amount_of(resource, number) for number in numbers]
     texts = [None if number is None else usd_of(number) for number in numbers]

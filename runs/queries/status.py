@@ -65,7 +65,7 @@ Reason = Literal[
     "undoing",
 ]
 REASONS: tuple[str, ...] = get_args(Reason)
-# In the order in which they are offered.
+# Actions, in the order in which they are offered.
 ACTIONS = ("pause", "resume", "cancel", "retry", "reconcile", "budget", "models", "priority", "requeue")
 # Actions on open waits, which follow these.
 _OF_OPEN: Mapping[str, str] = {Wait.Kind.INPUT: "answer", Wait.Kind.SIGNAL: "signal", Wait.Kind.MESSAGE: "message"}
@@ -79,11 +79,11 @@ class Who(Shape):
         description="nobody: it continues by itself, or has ended. outside: an external system must call back "
         "or send something."
     )
-    roles: list[str] = Field(description="For people: those with one of these roles.")
-    queue: str = Field(description="Queue that it waits at; empty: none.")
-    name: str = Field(description="The question. Untrusted if an agent wrote it.")
+    roles: list[str] = Field(description="Roles, one of which the people must have.")
+    queue: str = Field(description="Queue that the run waits at; empty if there is none.")
+    name: str = Field(description="The question. Untrusted text if an agent wrote it.")
     but: str = Field(
-        description="Person who gave the first of two verdicts, so another person must give the second; empty: nobody.",
+        description="Person who gave the first of two verdicts, so that another must give the second; empty if none.",
     )
 
 
@@ -105,11 +105,11 @@ class RunStatus(Shape):
     state: State = Field(description="State of the run.")
     reason: Reason = Field(description="Stable code of the reason.")
     sentence: str = Field(description="The reason in one sentence.")
-    since: datetime | None = Field(description="Time since which it applies; null: unknown.")
-    until: datetime | None = Field(description="Time when it ends by itself; null: never, or unknown.")
+    since: datetime | None = Field(description="Time since which it applies; null if unknown.")
+    until: datetime | None = Field(description="Time when it ends by itself; null if never or unknown.")
     who: Who = Field(description="Who must act.")
     actions: list[str] = Field(
-        description="Actions that this state allows, to those who may take them: see `GET /api/v1/runs/{id}/why`."
+        description="Actions that this state allows to those with the permission: see `GET /api/v1/runs/{id}/why`."
     )
 
 
@@ -219,7 +219,7 @@ _OF_WAIT: Mapping[str, Reason] = {
 
 
 def own_reason(facts: RunFacts) -> Reason:
-    """Return the reason by the run's own rows and its workers, without features."""
+    """Return the reason that follows from the run's own rows and its workers, without features."""
     run = facts.run
     if run.state not in State.values or (facts.head is None and run.state not in ENDED):
         return "damaged"
@@ -227,7 +227,7 @@ def own_reason(facts: RunFacts) -> Reason:
 
 
 def reason_by_state(facts: RunFacts) -> Reason:
-    """Return the reason by state and waits, also for a run that no worker drives now."""
+    """Return the reason that follows from state and waits, even for a run that no worker drives now."""
     run, wait, head = facts.run, facts.wait, facts.head
     if run.state in ENDED:
         return _of_ended(run)
@@ -245,7 +245,7 @@ def reason_by_state(facts: RunFacts) -> Reason:
     if run.state == State.COMPENSATING:
         return "undoing"
     if run.state in WAITING:
-        # A run that waits for nothing. The sweeper stops it for an operator.
+        # A run that waits for nothing. The sweeper stops such a run for an operator.
         return "damaged" if wait is None else reason_of_wait(wait)
     return "driven" if run.owner is not None and run.state == State.RUNNING else "queued"
 
@@ -320,15 +320,15 @@ _NEEDS: Mapping[str, str] = {
     "paused": "The run is paused. Resume it to continue.",
     "pausing": "The run is being paused. Resume it to continue.",
     "budget": "The run has used up its budget. Raise it to continue.",
-    "stopped": "The run is stopped. An operator has to examine it.",
-    "damaged": "The run is stopped. An operator has to examine it.",
+    "stopped": "The run is stopped. An operator must examine it.",
+    "damaged": "The run is stopped. An operator must examine it.",
     "cancelling": "The run is being cancelled.",
 }
-_HALTED = "The run is halted. It continues when the halt is lifted."
+_HALTED = "The run is halted. The run continues when the halt is lifted."
 
 
 def what_stops(run_id: UUID) -> str:
-    """Return what a stopped run needs before it continues; "" if it isn't stopped."""
+    """Return what a stopped run needs in order to continue; "" if it isn't stopped."""
     facts = read_facts(run_id)
     is_halted = facts.run.state not in ENDED and halt_of(facts.head) is not None
     return _NEEDS.get(reason_by_state(facts), _HALTED if is_halted else "")

@@ -28,10 +28,10 @@ class Evidence(Shape):
 
     what: str = Field(description="Description of the record.")
     seq: int | None = Field(description="Event in the run's journal.")
-    wait: UUID | None = Field(description="Id of the wait; null: none.")
-    run: UUID | None = Field(description="Related run, such as a child; null: none.")
-    at: datetime | None = Field(description="Time of the record; null: none.")
-    until: datetime | None = Field(description="Time until which it applies; null: none.")
+    wait: UUID | None = Field(description="Id of the wait; null if there is none.")
+    run: UUID | None = Field(description="Related run, such as a child; null if there is none.")
+    at: datetime | None = Field(description="Time of the record; null if there is none.")
+    until: datetime | None = Field(description="Time until which it applies; null if there is none.")
 
 
 def evidence(
@@ -51,9 +51,9 @@ class Why(Shape):
 
     run: RunId
     seq: int | None = Field(
-        description="Number of the last journal event when this was computed; null: the run's head is missing."
+        description="Number of the last journal event when this was computed; null if the run's head is missing."
     )
-    status: RunStatus = Field(description="What the run does, or why it does not continue.")
+    status: RunStatus = Field(description="What the run is doing, or why it does not continue.")
     also: str = Field(description="Further reasons; empty: none.")
     evidence: list[Evidence] = Field(description="Records that support the reason.")
     acts: list[Offer] = Field(description="Actions on the run.")
@@ -75,7 +75,7 @@ def why(facts: RunFacts, reader: Reader) -> Why:
     )
 
 
-# The event that proves the reason, if no wait does.
+# The event that proves the reason, if there is no such wait.
 _EVENTS: Mapping[str, tuple[str, ...]] = {
     "driven": (e.RunClaimed.KIND,),
     "undoing": (e.RunClaimed.KIND, "UndoBegun", "UndoAsked"),
@@ -116,7 +116,7 @@ def _evidence(reason: str, facts: RunFacts) -> list[Evidence]:
 
 
 def _opened(facts: RunFacts) -> dict[tuple[str, int, str, int], int]:
-    """Return the events that opened the waits, by place. Damaged ones are left out."""
+    """Return the events that opened the waits, by position. Damaged events are left out."""
     slots = [wait.slot for wait in facts.waits[:_MAX_WAITS]]
     if not slots:
         return {}

@@ -11,22 +11,22 @@ from runs.models import ENDED, WAITING, Run, State, Wait
 
 OVER = "The run has ended."
 NO_DOUBT = "The run has no unknown outcome to settle."
-SEVERAL_DOUBTS = "The run has several unknown outcomes. Settle them one by one."
+SEVERAL_DOUBTS = "The run has several unknown outcomes. Settle them individually."
 ANOTHER_DOUBT = "The run's unknown outcomes have changed since this was requested. Settle them on the run's page."
-FAILS_ANYWAY = "The run is undoing its effects and ends anyway. Say whether this call happened or did not."
-PARKING = "Its worker is parking the run. Try again in a moment."
-IN_POOL = "The run is ready already: the next worker with its version takes it."
-NOT_DUE = "The run has not started yet. It starts by itself when it is due."
+FAILS_ANYWAY = "The run is undoing its effects and will end in any case. State whether this call happened."
+PARKING = "A worker is parking the run. Try again in a moment."
+IN_POOL = "The run is already ready: the next worker with its version will take it."
+NOT_DUE = "The run has not started yet. It will start by itself at its start time."
 UNDONE = "The run's effects were undone, so it can't continue. Start it again as a new run."
-UNDOING = "The run is undoing its effects and then ends. Answer its questions, or retry it if it only waits."
+UNDOING = "The run is undoing its effects and will then end. Answer its questions, or retry it if it is only waiting."
 
 
 @dataclass(frozen=True, slots=True)
 class RunConditions:
     """The parts of a run's state that decide which actions are allowed.
-    `is_stopped`: for an operator; `asks_budget`: at a cap; `is_held`: also paused by a person; `told`: the parent that
-    its end was reported to; `is_in_pool`: unclaimed since its last change; `is_early`: its turn in the queue or its
-    start time has not come."""
+    `is_stopped`: it stopped for an operator; `asks_budget`: it waits at a cap; `is_held`: a person also paused it;
+    `told`: the parent to which its end was reported; `is_in_pool`: unclaimed since its last change; `is_early`: its
+    turn in the queue or its start time has not come."""
 
     state: str
     is_owned: bool = False
@@ -59,7 +59,7 @@ def stand_of(
     run: Run, *, pause_asked: bool, cancel_asked: bool, kinds: Iterable[str] = (), is_held: bool = False
 ) -> RunConditions:
     """Return a run's state, given the kinds of its open waits.
-    Budget waits don't count while it is undoing."""
+    Budget waits are ignored while it is undoing."""
     kinds = [kind for kind in kinds if not run.is_undoing or kind != Wait.Kind.BUDGET]
     return RunConditions(
         state=str(run.state),
@@ -80,9 +80,9 @@ def stand_of(
 
 def _pause(s: RunConditions) -> str | None:
     if s.has_ended or s.is_pause_asked or s.is_cancel_asked:
-        return "A pause has been requested already." if s.is_pause_asked else ""
+        return "A pause has already been requested." if s.is_pause_asked else ""
     if s.state == State.PAUSED and (not s.asks_budget or s.is_held):
-        return "The run is paused already."
+        return "The run is already paused."
     return None
 
 
@@ -97,7 +97,7 @@ def _resume(s: RunConditions) -> str | None:
 
 def _cancel(s: RunConditions) -> str | None:
     if s.has_ended or (s.is_cancel_asked and (s.is_owned or not (s.is_stopped or s.is_left_waiting))):
-        return "A cancel has been requested already." if s.is_cancel_asked else ""
+        return "A cancel has already been requested." if s.is_cancel_asked else ""
     return UNDOING if s.is_undoing else None
 
 
@@ -105,7 +105,7 @@ def _retry(s: RunConditions) -> str | None:
     if s.has_ended and s.is_undoing:
         return UNDONE
     if s.told:
-        return f"Its parent {s.told} has continued after this run ended. Retry the parent."
+        return f"The parent {s.told} has already continued after this run ended. Retry the parent."
     if s.looks_again:
         return None
     if s.state != State.FAILED and (not s.is_stopped or s.is_cancel_asked):
@@ -127,7 +127,7 @@ def not_alike(unknown_outcomes: int) -> str | None:
 def _budget(s: RunConditions) -> str | None:
     if s.has_ended or s.is_cancel_asked:
         return OVER
-    return "The run is undoing its effects, which no cap limits." if s.is_undoing else None
+    return "The run is undoing its effects, to which caps don't apply." if s.is_undoing else None
 
 
 def _models(s: RunConditions) -> str | None:
@@ -138,11 +138,11 @@ def _inject(s: RunConditions) -> str | None:
     if s.is_undoing or s.is_cancel_asked:
         return UNDOING if s.is_undoing else "A cancel has been requested."
     if s.told:
-        return f"Its parent {s.told} has continued after this run ended. Retry the parent."
+        return f"The parent {s.told} has already continued after this run ended. Retry the parent."
     if s.is_owned:
         return "A worker is running it. Pause it first, and wait until it is paused."
     if s.state not in (State.PAUSED, State.FAILED) and not s.is_stopped:
-        return "Only a run that is paused, has failed or stopped for an operator can."
+        return "Only a run that is paused, has failed or stopped for an operator can do this."
     return None
 
 

@@ -1,6 +1,6 @@
 """JSON Schema validation in linear time.
-Patterns use Pydantic's regex engine instead of `re`, which patterns like `^(a+)+$` would block. Patterns with
-lookaround, which that engine can't read, are left to the tool's own code. Pure: no Django, no I/O."""
+Patterns use Pydantic's regex engine instead of `re`, which patterns like `^(a+)+$` could block. Patterns with
+lookaround, which that engine can't parse, are left to the tool's own code. Pure: no Django, no I/O."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def misfits_of(schema: dict[str, Any], given: Any) -> Iterator[Misfit]:
 
 
 def matches(pattern: str, text: str) -> bool | None:
-    """Return whether the pattern is found in the text; None if the engine can't read the pattern."""
+    """Return whether the pattern is found in the text; None if the engine can't parse the pattern."""
     known = _compiled(pattern)
     if known is None:
         return None
@@ -87,7 +87,7 @@ def _additional(validator: Any, allowed: Any, given: Any, schema: Any) -> Iterat
 
 
 def _unevaluated(validator: Any, allowed: Any, given: Any, schema: Any) -> Iterator[Misfit]:
-    """Apply `jsonschema`'s own rule, unless it would have to evaluate patterns."""
+    """Apply `jsonschema`'s own rule, unless that would evaluate patterns."""
     from jsonschema import Draft202012Validator
 
     if not any(word in json.dumps(schema) for word in ('"patternProperties"', '"$ref"', '"$dynamicRef"')):

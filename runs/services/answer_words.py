@@ -26,7 +26,7 @@ _DECIMAL = {"integer", "number", "string"}
 
 def misfits(schema: dict[str, Any], given: Any) -> list[dict[str, str]]:
     """Return at most twenty errors.
-    Whatever only the tool's code can check is checked by the node, which asks again."""
+    Rules that only the tool's code can check are left to the node, which asks again if necessary."""
     errors = sorted(misfits_of(schema, given), key=lambda error: [str(part) for part in error.absolute_path])
     return [_misfit(error) for error in errors][:MAX_PROBLEMS]
 
@@ -35,7 +35,7 @@ def _misfit(error: ValidationError) -> dict[str, str]:
     error = _innermost(error)
     path = ["answer", *(str(part) for part in error.absolute_path)]
     if error.validator == "required":
-        # There is one error for each missing property, and only its message names the property.
+        # Each missing property has an error of its own, and only the message names the property.
         path.append(next((name for name in error.validator_value if error.message.startswith(f"{name!r} ")), ""))
     problem, fix = _WORDS.get(str(error.validator), _plain)(error.validator_value, error.instance, error)
     return {"field": ".".join(path), "problem": problem, "fix": fix}
@@ -49,7 +49,7 @@ def _innermost(error: ValidationError) -> ValidationError:
         of_its_kind = [n for n in options if n not in other]
         real = [n for n, option in options.items() if _kinds_of(option) != ["null"]]
         meant = of_its_kind if len(of_its_kind) == 1 else real
-        # A value that fits no option has an error without a path, which belongs to none of the options.
+        # A value that fits no option has an error without a path, which doesn't belong to any option.
         within = [one for one in error.context if one.schema_path and [one.schema_path[0]] == meant]
         if not within:
             break
@@ -120,7 +120,7 @@ _WORDS: dict[str, Words] = {
     "minLength": _short,
     "pattern": lambda form, given, error: (
         _is_empty(given) or "does not have the required form",
-        f"it has to match {form}"[:_MAX_MESSAGE_LENGTH],
+        f"it must match {form}"[:_MAX_MESSAGE_LENGTH],
     ),
     "maxItems": lambda most, given, error: (f"has {len(given)} entries", f"at most {most}"),
     "minItems": _few,

@@ -1,7 +1,7 @@
-"""Permission to steer a run.
-Operators do anything. Approvers at whose queue it waited, and the integrator who started it, pause, resume and cancel
-it. The role in charge of the budget queue raises budgets. Also: a person's own actions in a run, which bar them from
-deciding (four eyes)."""
+"""Permission to control a run.
+Operators do anything. Approvers of queues where it waited, and the integrator who started it, may pause, resume and
+cancel it. The role in charge of the budget queue may raise budgets. This module also finds a person's own actions in a
+run, which bar them from deciding (four-eyes principle)."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ _ASKING = (Wait.Kind.APPROVAL, Wait.Kind.INPUT)
 
 @dataclass(frozen=True, slots=True)
 class SteeringAuthority:
-    """The facts that decide who may steer a run.
-    These are the roles in charge where it waits or waited, its creator, and the names of the queues and roles that it
-    asked."""
+    """The facts that decide who may control a run.
+    These are the roles in charge of the queues where it waits or waited, its creator, and the names of the queues and
+    roles that it asked."""
 
     waited_at: frozenset[str] = frozenset()
     creator: int | None = None
     names: frozenset[str] = frozenset()
 
     def role(self, action: str, held: Iterable[str], person: int | None) -> str | None:
-        """Return the role under which a person with these roles may do this to the run; None if they may not.
+        """Return the role under which a person with these roles may take this action on the run; None if they may not.
         Pure."""
         held = frozenset(held)
         if OPERATOR in held:
@@ -92,15 +92,15 @@ _IN_WORDS = {
 
 
 def asked_of(detail: Any, also: Sequence[str] | None = None) -> list[str]:
-    """Return the queue or role that a wait asks, followed by the queues it was escalated to.
-    Nothing for a damaged detail."""
+    """Return the queue or role that a wait asks, followed by the queues to which it was escalated.
+    Return nothing for a damaged detail."""
     fields = detail if isinstance(detail, dict) else {}
     first = next((each for name in ("queue", "of") if isinstance(each := fields.get(name), str) and each), "")
     return [each for each in (first, *(also or ())) if each]
 
 
 def put_to(wait: Wait) -> list[str]:
-    """Return the queues or roles that a wait asks. Escalations count only if signed rows confirm them."""
+    """Return the queues or roles that a wait asks. Escalations are included only if signed rows confirm them."""
     went = _went({wait.run_id} if wait.also else ())
     return asked_of(wait.detail, [to for to in wait.also or () if to in went[wait.run_id]])
 
@@ -116,7 +116,7 @@ def raises_budgets() -> str | None:
 
 
 def standings(runs: Iterable[Run]) -> dict[UUID, SteeringAuthority]:
-    """Return who may steer each of these runs, in one query."""
+    """Return who may control each of these runs, using one query."""
     runs = list(runs)
     fields: dict[UUID, set[str]] = {run.pk: set() for run in runs}
     waits = Wait.objects.filter(run_id__in=list(fields), kind__in=_ASKING)
@@ -134,7 +134,7 @@ def standings(runs: Iterable[Run]) -> dict[UUID, SteeringAuthority]:
 
 
 def _went(run_ids: Collection[UUID]) -> Mapping[UUID, Collection[str]]:
-    """Return the queues that questions of these runs were escalated to, as confirmed by signed rows."""
+    """Return the queues to which questions of these runs were escalated, as confirmed by signed rows."""
     queues = features.only(lambda each: each.queues) if run_ids else None
     return dict.fromkeys(run_ids, ()) if queues is None else queues.escalated(run_ids)
 
@@ -144,7 +144,7 @@ def steering_authority(run: Run) -> SteeringAuthority:
 
 
 def standing_for(run: Run, held: Iterable[str]) -> SteeringAuthority:
-    """Return who may steer this run. Skips the query if these roles don't depend on queues."""
+    """Return who may control this run. The query is skipped if these roles don't depend on queues."""
     held = frozenset(held)
     return (
         SteeringAuthority(creator=run.creator)
@@ -154,7 +154,7 @@ def standing_for(run: Run, held: Iterable[str]) -> SteeringAuthority:
 
 
 def role_to(action: str, run: Run, *, held: Iterable[str], person: int | None) -> str:
-    """Return the role under which a person with these roles may do this. Raises Forbidden with the reason."""
+    """Return the role under which a person with these roles may take this action. Raises Forbidden with the reason."""
     held = frozenset(held)
     steering = steering_authority(run)
     role = steering.role(action, held, person)
@@ -172,7 +172,7 @@ def check(action: str, run: Run, by: Actor) -> None:
     steering = steering_authority(run)
     role = steering.role(action, [by.role], by.person)
     queues = [settings.DURABLEAGENTS.budget_queue] if action == BUDGET else steering.names
-    what = "sets a run's budget" if action == BUDGET else f"may {action} a run that waits or has waited there"
+    what = "sets a run's budget" if action == BUDGET else f"may {action} a run that waits or has waited at it"
     if role is None:
         if action in (BUDGET, *STOPPING) and is_nobodys(queues):
             must_be_in_charge(by.role, queues, what)  # raises an error that names the queue with the unauthentic row
@@ -189,7 +189,7 @@ def is_nobodys(names: Iterable[str]) -> bool:
 
 def must_be_in_charge(role: str, names: Iterable[str], what: str) -> None:
     """Check that `role` is in charge of one of these queues, or is one of these roles.
-    Raises Forbidden. Locks the queues' rows until the transaction ends. An unauthentic row grants nothing."""
+    Raises Forbidden. Locks the queues' rows until the transaction ends. An unauthentic row gives no rights."""
     queues = features.only(lambda each: each.queues)
     refused: Forbidden | None = None
     others = set[str]()
@@ -209,9 +209,9 @@ def must_be_in_charge(role: str, names: Iterable[str], what: str) -> None:
 
 
 def own_act(run: Run, person: int | None, name: str) -> str | None:
-    """Return what a person did in a run or its related runs that bars them from deciding; None if nothing.
-    Stops, budgets, forks, inquiries and rejections don't count, because they add nothing to a run. A record without an
-    account counts against every account that has or had its actor's name."""
+    """Return a person's action in a run or its related runs that bars them from deciding; None if nothing.
+    Stops, budgets, forks, inquiries and rejections are ignored, because they add nothing to a run. A record without an
+    account bars every account that has or had the actor's name."""
     if person is not None and run.creator == person:  # Continuations and children have the creator of the first run.
         return _DID["start"].format(_WHERE[0])
     found = min(_hands(run, person, name), default=None)
@@ -238,11 +238,11 @@ _DID = {
 }
 
 
-# All related runs, each with its place in _WHERE. Input flows in from parents and predecessors, and back from children,
-# so the whole tree counts, and so does the run that a fork continues from, with its tree. Forks of these runs add
-# nothing to them. All ancestors come first, then the nearest descendants, because a family is unbounded. Each step uses
-# a key or an index for its direction: runs_run_succession, runs_run_children. Damaged rows may form a cycle, so each
-# run is taken once.
+# All related runs, each with its place in _WHERE. Input comes from parents and predecessors, and back from children, so
+# the whole tree is included, and so is the run that a fork originates from, with its tree. Forks of these runs add
+# nothing to the runs themselves. All ancestors come first, then the nearest descendants, because the number of related
+# runs is unbounded. Each step uses a key or an index for its direction: runs_run_succession, runs_run_children. Damaged
+# rows may form a cycle, so each run is included only once.
 _NEAREST = 10_000
 _WALKED = f"""
     above(id, is_before) AS (

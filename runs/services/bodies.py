@@ -35,7 +35,7 @@ _NUMBER = re.compile(r"[+-]?[0-9.]+(e[+-]?[0-9]+)?", re.IGNORECASE | re.ASCII)
 
 
 def _as_text(given: Any) -> Any:
-    """Refuse times that aren't text: the unit of a number, also of one in a text, would be ambiguous."""
+    """Refuse times that aren't dates in text form: the unit of a number, even within text, would be ambiguous."""
     if not isinstance(given, (str, datetime)) or (isinstance(given, str) and _NUMBER.fullmatch(given.strip())):
         raise PydanticCustomError("moment_type", "is not a text with a time")
     return given
@@ -64,7 +64,7 @@ class RunFilter(Strict):
     """Filters of the run list; omit a filter to match all."""
 
     state: Annotated[str, Field(max_length=200)] = Field(
-        default="", description="Only runs in these states, with commas."
+        default="", description="Only runs in these states, comma-separated."
     )
     agent: Annotated[str, Field(max_length=200)] = Field(
         default="", description="Only runs of this agent, with or without @version."
@@ -76,7 +76,7 @@ class RunFilter(Strict):
         default="", description="Condition on attributes, such as `amount > 100`."
     )
     parent: Annotated[str, Field(max_length=200)] = Field(default="", description="Only child runs of this run.")
-    wait: WaitFilter = Field(default="", description="Only runs with open waits, or with such waits.")
+    wait: WaitFilter = Field(default="", description="Only runs with open waits, or with open waits of this kind.")
     older: AgeFilter = Field(default="", description="Only runs with an open wait of this age.")
     tag: Annotated[str, Field(max_length=200)] = Field(default="", description="Only runs with this tag.")
     business_key: Annotated[str, Field(max_length=200)] = Field(
@@ -87,20 +87,23 @@ class RunFilter(Strict):
     )
     created_from: Moment | None = Field(default=None, description="Only runs created at or after this time.")
     created_before: Moment | None = Field(default=None, description="Only runs created before this time.")
-    waiting_before: Moment | None = Field(default=None, description="Only runs with a wait open since before then.")
+    waiting_before: Moment | None = Field(
+        default=None, description="Only runs with a wait that was opened before this time."
+    )
 
 
-# A business key: of limited length, as search requires; without invisible characters; not with the schedules' prefix.
+# A business key: of limited length, as search requires, without invisible characters, and without the prefix of
+# schedules.
 BusinessKey = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_as_key)]
 
 
 class FirstSignal(Strict):
-    """A signal that is sent to the run which the start returns."""
+    """A signal that is sent to the run that the start returns."""
 
     name: Annotated[str, Field(min_length=1, max_length=64)] = Field(description="Name of the signal.")
     payload: Any = Field(default=None, description="Any JSON value.")
     id: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
-        default=None, description="Your own id; a repetition with it counts as the same signal."
+        default=None, description="Your own id; a repeated request with it is the same signal."
     )
 
 
@@ -124,7 +127,7 @@ class StartBody(Strict):
     )
     on_conflict: Literal["refuse", "join", "replace", "queue", "debounce"] | None = Field(
         default=None,
-        description="What happens if a run with the key is active; default: refuse, or join if a signal is given.",
+        description="Action if a run with the key is active; default: refuse, or join if a signal is given.",
     )
     debounce_seconds: Annotated[int, Field(ge=1, le=86_400)] | None = Field(
         default=None, description="With `debounce`: seconds to wait for a newer start with the same key."
@@ -146,9 +149,11 @@ MAX_AT_ONCE = 200
 
 
 class BulkBody(Strict):
-    """Several starts. Each succeeds or fails on its own."""
+    """Several starts. Several starts; each succeeds or fails on its own."""
 
-    runs: Annotated[list[Any], Field(min_length=1, max_length=MAX_AT_ONCE, description="Each as in a single start.")]
+    runs: Annotated[
+        list[Any], Field(min_length=1, max_length=MAX_AT_ONCE, description="Starts, each as in a single start.")
+    ]
 
 
 class SteerBody(Justified):
@@ -187,22 +192,22 @@ class CancelForm(SteerBody):
 
 
 class BudgetBody(SteerBody):
-    """Caps to set. Null lifts a cap; caps that aren't named stay."""
+    """Caps to set. Null removes a cap; caps that aren't named stay the same."""
 
     budget: Budget = Field(description="Caps to set.")
     if_caps: Budget | None = Field(
-        default=None, description="Caps as last read. If one has changed since, nothing is set (409)."
+        default=None, description="Caps as last read. If one of them has changed since, nothing is set (409)."
     )
 
 
 class ModelsBody(SteerBody):
-    """Models to use from now on, in this order. They apply to all assistants unless one is named."""
+    """Models to use from now on, in this order. The models apply to all assistants unless one is named."""
 
     models: Annotated[list[Annotated[str, Field(min_length=1, max_length=300)]], Field(min_length=1, max_length=8)] = (
         Field(description="Models in order of preference.")
     )
     assistant: Annotated[str, Field(max_length=200)] = Field(
-        default="", description="Assistant that uses them; empty: all."
+        default="", description="Assistant that uses them; empty for all."
     )
 
 
@@ -215,13 +220,14 @@ class ReconcileBody(SteerBody):
     verdict: Verdict = Field(description="happened, did_not, or fail (the run fails).")
     receipt: Any = Field(default=None, description="Result of the call, if it happened.")
     sender_is_gone: bool = Field(
-        default=False, description="Attests that the worker has ended. Needed if it was declared dead without proof."
+        default=False,
+        description="Confirms that the worker has ended. Needed if the worker was declared dead without proof.",
     )
     wait_id: Annotated[UUID, Field(strict=False)] | None = Field(
         default=None, description="Id of the wait; required if the run has several unknown outcomes."
     )
     agrees_with: Annotated[int, Field(ge=0)] | None = Field(
-        default=None, description="If two people must settle it: number of the proposal that you agree with."
+        default=None, description="If two people must settle it: number of the proposal that you confirm."
     )
 
 
@@ -232,21 +238,24 @@ class DoubtBody(SteerBody):
 
 
 class SignalBody(Strict):
-    """A signal for the run. If you send an `id`, a repetition with it counts as the same signal."""
+    """A signal for the run. If you send an `id`, a repeated request with it is the same signal."""
 
     payload: Any = Field(default=None, description="Any JSON value.")
     id: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
-        default=None, description="Your own id; a repetition with it counts as the same signal."
+        default=None, description="Your own id; a repeated request with it is the same signal."
     )
 
 
 class MessageBody(Strict):
-    """A message to the run. `body` must fit the schema of the agent's message. If you send an `id`, a repetition with
-    it counts as the same message."""
+    """A message to the run.
+
+    `body` must fit the schema of the agent's message. If you send an `id`, a repeated request with it is the same
+    message.
+    """
 
     body: Any = Field(description="Body that fits the schema of the agent's message.")
     id: Annotated[str, Field(min_length=1, max_length=255)] | None = Field(
-        default=None, description="Your own id; a repetition with it counts as the same message."
+        default=None, description="Your own id; a repeated request with it is the same message."
     )
 
 

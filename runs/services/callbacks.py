@@ -33,7 +33,7 @@ RECEIVED = {"status": "received"}
 
 def give_up(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
     """Give up on a callback at its deadline, which counts from the call's acceptance.
-    If the call wasn't accepted, or while a person is asked about it, the wait is only marked overdue."""
+    If the call wasn't accepted, or while a person is asked about it, the wait is only marked as overdue."""
     call = {"slot": wait.slot, "attempt": wait.attempt}
     is_accepted = Event.objects.filter(run_id=run.id, fact="accepted", **call).exists()
     is_asked = run.waits.filter(kind=Wait.Kind.RECONCILE, resolved_at__isnull=True, **call).exists()
@@ -51,10 +51,10 @@ def is_awaited(token: str) -> bool:
 
 @transaction.atomic
 def receive_callback(token: str, body: Any) -> dict[str, str]:
-    """Take the answer to an accepted call.
-    The token works once; a repeat gets the same reply. Early answers are kept; late ones are recorded, but aren't the
-    call's result. Raises NotFound, and InvalidInput for a body that doesn't fit the call: nothing is recorded then, and
-    a valid one may still come."""
+    """Accept the answer to an accepted call.
+    The token works once; a repeated request gets the same response. Early answers are kept; late ones are recorded, but
+    aren't the call's result. Raises NotFound, and InvalidInput for a body that doesn't fit the call: then nothing is
+    recorded, and a valid one may still be sent."""
     digest = token_digest(token)
     run_id = Wait.objects.filter(token_hash=digest).values_list("run_id", flat=True).first()
     if run_id is None:
@@ -95,7 +95,7 @@ def receive_callback(token: str, body: Any) -> dict[str, str]:
 
 def _awaited(run: Run, digest: bytes) -> Wait:
     """Return the locked wait for this token's call.
-    If the wait was opened several times, that is the newest."""
+    If several waits were opened, return the newest."""
     given = run.waits.get(token_hash=digest)
     newest = (
         run.waits.select_for_update()
@@ -106,7 +106,7 @@ def _awaited(run: Run, digest: bytes) -> Wait:
 
 
 def _still_counts(run: Run, wait: Wait) -> bool:
-    """Return whether an answer that comes now is the call's result.
+    """Return whether an answer that arrives now is the call's result.
     Needs the head's lock. After its deadline or the run's end, it counts only if nothing can have continued without it:
     no later call with an effect began, and no worker is about to begin one."""
     if _is_settled(wait):
@@ -122,8 +122,8 @@ def _still_counts(run: Run, wait: Wait) -> bool:
         tape = tape_of(run)
     except JournalBroken:
         return False
-    # A slot that isn't in the tape belongs to an earlier visit. An attempt without an outcome is the slot's last,
-    # because the next one begins only after its outcome is on record.
+    # A slot that isn't on the tape belongs to an earlier visit. An attempt without an outcome is the slot's last,
+    # because the next one begins only after its outcome is recorded.
     return wait.slot in tape.slots and not tape.went_on_from(wait.slot)
 
 
@@ -137,7 +137,7 @@ def _is_settled(wait: Wait) -> bool:
 
 def _check_answer(run: Run, wait: Wait, invoked: e.ToolInvoked, body: Any) -> None:
     """Check that the body answers this call.
-    Raises InvalidInput. If this process doesn't know the tool, any body passes."""
+    Raises InvalidInput. If this process doesn't know the tool, any body is accepted."""
     tool = tool_here(run, invoked.tool)
     if tool is None:
         return
@@ -159,8 +159,8 @@ def _check_answer(run: Run, wait: Wait, invoked: e.ToolInvoked, body: Any) -> No
 
 
 def _receipt(wait: Wait) -> Any:
-    """Return the upstream's receipt; None if it isn't recorded yet.
-    An answer that comes before it is compared later."""
+    """Return the upstream system's receipt; None if it isn't recorded yet.
+    An answer that arrives before the receipt is compared later."""
     accepted = Event.objects.filter(run_id=wait.run_id, slot=wait.slot, attempt=wait.attempt, fact="accepted")
     payload = unpack(accepted.values_list("sealed", flat=True).first())
     return payload.get("receipt") if isinstance(payload, dict) else None

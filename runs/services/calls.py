@@ -1,4 +1,4 @@
-"""A run's call: its tool, if this process has it, and the waits it opened.
+"""A run's call: its tool, if this process has it, and the waits that it opened.
 For locks and transactions see `command`."""
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from runs.journal.reader import at_slot
 from runs.models import Run, Wait
 from runs.services.command import Act, resolve
 
-UNASKED = "Its journal has no such question: the row was written outside the application."
-DISTRUSTED = "Its journal is damaged: {}."
+UNASKED = "The run's journal has no such question: the row was written outside the application."
+DISTRUSTED = "The run's journal is damaged: {}."
 
 
 def tool_here(run: Run, name: str) -> Tool | None:
@@ -32,7 +32,7 @@ def tool_here(run: Run, name: str) -> Tool | None:
 
 def close_others(run: Run, slot: str, attempt: int, *, by: Actor, now: datetime, **kept: Any) -> list[e.Event]:
     """Close the waits that a settled call left open, except those that match `kept`.
-    Returns the events to write."""
+    Returns the events to be written."""
     closing: list[e.Event] = []
     still_open = run.waits.select_for_update().filter(slot=slot, attempt=attempt, resolved_at__isnull=True)
     for wait in still_open.exclude(**kept) if kept else still_open:
@@ -64,7 +64,7 @@ def asked_by(wait: Wait) -> e.WaitOpened | None:
 
 
 def must_be_asked(act: Act, wait: Wait) -> None:
-    """Check that the journal asks what the wait's row asks. Raises IllegalTransition."""
+    """Check that the journal contains the same question as the wait's row. Raises IllegalTransition."""
     try:
         if asked_by(wait) is None:
             raise act.refuse(UNASKED)

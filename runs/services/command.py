@@ -1,6 +1,7 @@
 """Common parts of all actions on a run.
-Lock order: Head, Run, related runs (`related_runs.py`), Wait, Approval. A run that a worker drives is never moved here:
-its flag is set or its wait resolved, and the worker acts on that at its next step boundary."""
+Lock order: Locks are taken in this order: Head, Run, related runs (`related_runs.py`), Wait, Approval. The state of a
+run that a worker drives is never changed here: its flag is set or its wait resolved, and the worker acts on that at its
+next step boundary."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ def locked(run_id: UUID, *, under: Actor) -> tuple[Head, Run]:
 
 
 def is_busy(run_id: UUID) -> bool:
-    """Return whether another transaction holds the run.
+    """Return whether another transaction has locked the run.
     If not, the run is locked until the caller's transaction ends."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT 1 FROM ledger_head WHERE run_id = %s FOR UPDATE SKIP LOCKED", [run_id])
@@ -64,12 +65,12 @@ def journal(run_id: UUID, *events: e.Event, by: Actor, entries: Sequence[Entry] 
 
 
 def redraw(run_id: UUID) -> None:
-    """Make watchers of the run reload after the commit. For changes that aren't in its journal."""
+    """Make pages that watch the run reload after the commit. This is for changes that aren't in the run's journal."""
     notify.ring(run_id, 0)
 
 
 def show_to(person: int) -> None:
-    """Make an account's lists reload after the commit. For changes of a run that the account may not see."""
+    """Make an account's lists reload after the commit. This is for changes of a run that the account may not see."""
     notify.ring_for(person)
 
 
@@ -81,7 +82,7 @@ def save(run: Run, *fields: str, now: datetime) -> None:
 
 
 def make_ready(run: Run, *, now: datetime) -> None:
-    """Mark the run ready, now or for the time when it may begin.
+    """Mark the run as ready, either now or at the time when it may begin.
     A wake-up is queued in the same transaction."""
     run.ready_at = due_at(run, now=now)
     wakeups.drive(run.id)
@@ -96,8 +97,8 @@ def due_at(run: Run, *, now: datetime) -> datetime | None:
 
 def wake(run: Run, *, now: datetime) -> None:
     """Wake a run after one of its waits was resolved.
-    If it is paused, that is noted for its resume. If it is stopped for an operator, it isn't woken. If a worker drives
-    it, the worker notices by itself."""
+    If the run is paused, this is recorded for its resumption. If the run is stopped for an operator, it isn't woken. If
+    a worker drives it, the worker notices by itself."""
     if run.owner is not None:
         return
     if run.state == State.PAUSED:
@@ -110,7 +111,7 @@ def wake(run: Run, *, now: datetime) -> None:
 
 def is_stopped(run: Run) -> bool:
     """Return whether the run waits for an operator.
-    After a cancel it doesn't, because it only proceeds to its end."""
+    After a cancel it doesn't, because such a run only proceeds to its end."""
     stops = run.waits.filter(kind="operator", resolved_at__isnull=True)
     return stops.exists() and not Head.objects.filter(run_id=run.pk, is_cancel_requested=True).exists()
 
@@ -135,10 +136,12 @@ def open_wait(run: Run, spec: WaitSpec, *, now: datetime) -> None:
 
 
 def resolve(wait: Wait, resolution: str, *, by: str, now: datetime) -> None:
-    """Settle a locked wait. Raises IllegalTransition if it is settled already: the first resolution wins."""
+    """Settle a locked wait. Raises IllegalTransition if the wait is already settled: the first resolution wins."""
     if wait.resolved_at is not None:
         raise IllegalTransition(
-            "settle a wait", str(wait.resolution), f"It was settled by {wait.resolved_by}: the first outcome stands."
+            "settle a wait",
+            str(wait.resolution),
+            f"This was already settled by {wait.resolved_by}, and the first outcome is final.",
         )
     wait.resolution, wait.resolved_by, wait.resolved_at = resolution, by, now
     wait.save(update_fields=["resolution", "resolved_by", "resolved_at", "grant_hash", "grant_expires_at"])
@@ -198,8 +201,8 @@ def finish_cancelled(run: Run, head: Head, *, by: str, now: datetime) -> None:
 
 
 def end_as_cancelled(run: Run, head: Head, *, by: str, payload: dict[str, Any], now: datetime) -> e.Event:
-    """Cancel a run, at once if no call is in progress or in doubt and nothing is to be undone.
-    Returns the event to write."""
+    """Cancel a run: at once if no call is in progress or in doubt and nothing has to be undone.
+    Returns the event to be written."""
     ending = payload | {"asked_by": by}
     try:
         tape = tape_of(run)
@@ -216,7 +219,8 @@ def end_as_cancelled(run: Run, head: Head, *, by: str, payload: dict[str, Any], 
         return e.RunCancelled(by=by, in_flight=tape.outstanding(), payload=ending)
     head.is_cancel_requested, head.is_pause_requested = True, False
     head.save(update_fields=["is_pause_requested", "is_cancel_requested"])
-    # Wait for people who were asked already. If the upstream has yet to be queried, its worker must do that first.
+    # Wait for people who have already been asked. If the upstream system has yet to be queried, its worker must do that
+    # first.
     is_asked = bool(in_doubt) and all(
         s.now.open_wait("reconcile") is not None and s.now.asked is None for s in in_doubt
     )
@@ -229,7 +233,7 @@ def end_as_cancelled(run: Run, head: Head, *, by: str, payload: dict[str, Any], 
 
 
 def held_by(run: Run) -> str | None:
-    """Return who paused the run or requested that; None if at most its budget holds it."""
+    """Return who paused the run or requested a pause; None if nothing but its budget holds it."""
     return holders([run.pk]).get(run.pk)
 
 
@@ -243,7 +247,7 @@ _LAST = """
 
 
 def holders(run_ids: Iterable[UUID]) -> dict[UUID, str]:
-    """Return who holds each of these runs. Runs that nobody holds are left out."""
+    """Return who paused each of these runs. Runs that nobody paused are left out."""
     found: dict[UUID, str | None] = {}
     for run_id, clear in _last(run_ids, _PAUSES):
         if run_id in found:
@@ -258,7 +262,7 @@ def holders(run_ids: Iterable[UUID]) -> dict[UUID, str]:
 
 def cancellers(run_ids: Iterable[UUID]) -> dict[UUID, str]:
     """Return who cancelled each of these runs.
-    Looks at the request too, since the end may name only a role."""
+    This also uses the request, since the end may name only a role."""
     found: dict[UUID, str] = {}
     for run_id, clear in _last(run_ids, _CANCELS):
         try:
@@ -299,7 +303,7 @@ def end_unserved(head: Head, run: Run, wait: Wait, now: datetime, by: Actor, *, 
 
 
 def mark_overdue(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
-    """Mark a wait as overdue. For waits that only a person can settle."""
+    """Mark a wait as overdue. This is for waits that only a person can settle."""
     wait.is_overdue = True
     wait.save(update_fields=["is_overdue"])
     notify.ring(run.id, head.seq)
@@ -309,7 +313,7 @@ def mark_overdue(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> 
 def refusal(action: str, run: Run, hint: str) -> IllegalTransition:
     if run.goes_on_as is not None:
         newest = run.successors().last() or run
-        hint = f"It continues as run {newest.id}: send the request to that one."
+        hint = f"The run continues as run {newest.id}: send the request to that run."
     return IllegalTransition(_IN_WORDS.get(action, action), str(run.state), hint)
 
 
@@ -331,12 +335,12 @@ class Act:
         return {"justification": self.justification}
 
     def refuse(self, hint: str = "") -> IllegalTransition:
-        """Return the IllegalTransition to raise. If the run continued as another, it names that one."""
+        """Return the IllegalTransition to raise. If the run was continued as another, the error names that one."""
         return refusal(self.action, self.run, hint)
 
     def must_be_allowed(self, *, kinds: Iterable[str] = (), is_held: bool = False) -> None:
         """Check that the run's state allows the action.
-        Raises IllegalTransition. `kinds` are the kinds of open waits."""
+        Raises IllegalTransition. `kinds` are the kinds of its open waits."""
         condition = stand_of(
             self.run,
             pause_asked=self.head.is_pause_requested,
@@ -356,7 +360,7 @@ class Act:
     def done(
         self, *events: e.Event, entries: Sequence[Entry] = (), after: Mapping[str, Any] = MappingProxyType({})
     ) -> Run:
-        """Append the events and the person's override record, and notify.
+        """Append the events and the person's override record, and notify watchers.
         `after` is added to the record's state after the action. System actions on a child are recorded for its parent
         only; the child's journal has the reason."""
         if self.by.kind != "system":

@@ -1,5 +1,5 @@
 """Continuations: a run that was renewed or handed off continues as another one.
-Signals and messages to any run of the chain reach the newest. People's actions on a run that has continued are
+Signals and messages to any run of the chain reach the newest run. People's actions on a run that was continued are
 refused."""
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from runs.models import Run
 from runs.services.lifecycle import find
 
 T = TypeVar("T")
-# Attempts to reach a run that continues at the same moment.
+# Number of attempts to reach a run that is being continued at the same time.
 MAX_ATTEMPTS = 20
 
 
 class HasContinued(Exception):
-    """The run has continued as another one since it was looked up."""
+    """The run was continued as another one after it was looked up."""
 
 
 class KeepsContinuing(DurableAgentsError):
-    """The run continued each time it was looked up."""
+    """The run was continued each time after it was looked up."""
 
     status, code, title = 409, "run-goes-on", "The run is continued too often"
 
     def __init__(self, run_id: UUID) -> None:
-        super().__init__(f"Run {run_id} is being continued as new again and again. Try again in a moment.")
+        super().__init__(f"Run {run_id} is being continued as a new run again and again. Try again in a moment.")
 
 
 def newest(run_id: UUID) -> Run:
@@ -41,7 +41,7 @@ def newest(run_id: UUID) -> Run:
 
 
 def is_of_chain(run: Run, at: str = "run") -> Q:
-    """Return the condition that a row's `at` belongs to the run's chain of continuations.
+    """Return the SQL condition for the column `at` of a row to name a run in this run's chain of continuations.
     The chain includes the run itself."""
     first = run.first or run.pk
     return Q(**{f"{at}_id": first}) | Q(**{f"{at}__first": first})
@@ -52,7 +52,7 @@ def for_newest(
 ) -> T:
     """Call `act` with the newest continuation, and again each time it raises HasContinued.
     Each attempt is its own transaction (`within`), so that no two runs are locked at once. Raises NotFound,
-    KeepsContinuing, and what `act` raises.
+    KeepsContinuing, and the errors of `act`.
     """
     for _ in range(MAX_ATTEMPTS):
         try:
@@ -72,9 +72,9 @@ def look_at_newest(run_id: UUID, look: Callable[[UUID], T]) -> T:
 def to_newest(
     run_id: UUID, act: Callable[[UUID], T], *, within: Callable[[], AbstractContextManager[Any]] = transaction.atomic
 ) -> T:
-    """Apply a person's action to the newest continuation, even if the run continues at this moment.
-    Each attempt runs in its own transaction (`within`). Raises NotFound, KeepsContinuing, and what the action
-    raises."""
+    """Apply a person's action to the newest continuation, even if the run is being continued at the same time.
+    Each attempt runs in its own transaction (`within`). Raises NotFound, KeepsContinuing, and the errors of the
+    action."""
 
     def at(newest_id: UUID) -> T:
         try:
@@ -87,6 +87,6 @@ def to_newest(
 
 
 def check_not_continued(run: Run) -> None:
-    """Raise HasContinued if the locked run has continued as another one."""
+    """Raise HasContinued if the locked run was continued as another one."""
     if run.goes_on_as is not None:
         raise HasContinued

@@ -26,7 +26,7 @@ from runs.services.command import Act, make_ready, save
 
 
 class DeadBody(SteerBody):
-    """Declares that nothing runs on a host any more. Say in the justification how you know."""
+    """A declaration that nothing runs on a host any more. Explain in the justification how you know."""
 
     host: Annotated[str, Field(min_length=1, max_length=255, description="Name as listed by GET /api/v1/fleet.")]
 
@@ -36,7 +36,7 @@ SILENT_SECONDS = 10
 
 
 class ShowsLife(DurableAgentsError):
-    """A process of the host sent a heartbeat a moment ago."""
+    """A process of the host sent a heartbeat just before."""
 
     status, code, title = 409, "host-alive", "The host is alive"
 
@@ -49,7 +49,7 @@ class ShowsLife(DurableAgentsError):
 
 
 class NotToDrain(DurableAgentsError):
-    """The process drives no runs, has ended, or was asked to drain already."""
+    """The process drives no runs, has ended, or was already asked to drain."""
 
     status, code, title = 409, "not-to-drain", "The worker can't be drained"
 
@@ -73,8 +73,8 @@ def declarable() -> QuerySet[Process]:
 @transaction.atomic
 def declare_dead(host: str, *, by: Actor, justification: str) -> int:
     """Declare that nothing runs on a host any more.
-    Returns the number of its processes. Their rows are locked, so that a heartbeat or a proof of death comes either
-    before or after all of this. Raises Forbidden, NotFound, ShowsLife, JustificationRequired."""
+    Returns the number of the host's processes. Their rows are locked, so that a heartbeat or a proof of death comes
+    either before or after this act. Raises Forbidden, NotFound, ShowsLife, JustificationRequired."""
     may_act(by, "declare a host dead")
     why = justified("declare_dead", justification)
     held = list(declarable().filter(host=host).order_by("pk").select_for_update().values_list("pk", flat=True))
@@ -113,8 +113,8 @@ def declare_dead(host: str, *, by: Actor, justification: str) -> int:
 @transaction.atomic
 def drain(process_id: UUID, *, by: Actor, justification: str) -> Process:
     """Ask a worker to stop claiming, release its runs at step boundaries, and end.
-    Another worker then replaces it. It begins within about three seconds. Raises Forbidden, NotFound, NotToDrain,
-    JustificationRequired."""
+    Another worker then replaces it. The worker begins to drain within about three seconds. Raises Forbidden, NotFound,
+    NotToDrain, JustificationRequired."""
     may_act(by, "drain a worker")
     why = justified("drain", justification)
     process = Process.objects.select_for_update().filter(pk=process_id).first()
@@ -125,7 +125,7 @@ def drain(process_id: UUID, *, by: Actor, justification: str) -> Process:
     if process.ended_at is not None:
         raise NotToDrain(process, "has ended")
     if process.drain_asked_at is not None:
-        raise NotToDrain(process, f"was asked at {process.drain_asked_at.isoformat()} already")
+        raise NotToDrain(process, f"was already asked at {process.drain_asked_at.isoformat()}")
     process.drain_asked_at = database_now()
     process.save(update_fields=["drain_asked_at"])
     acted(
@@ -184,7 +184,10 @@ def is_in_pool(run: Run, *, now: datetime) -> bool:
 
 
 def _lost(act: Act, owner: UUID) -> tuple[e.WorkerLost, Incident]:
-    """Return the event and the incident for taking the run from its worker. It isn't counted as a death."""
+    """Return the event and the incident for taking the run from its worker.
+
+    Such an incident isn't counted as a death.
+    """
     head, now = act.head, act.now
     stood = progress_at_loss(act.run.pk, claimed_seq=head.claimed_seq)
     process = Process.objects.filter(pk=owner).first()

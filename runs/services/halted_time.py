@@ -1,4 +1,4 @@
-"""Deferral of deadlines while their run is halted.
+"""Extends deadlines while their run is halted.
 The app for halts replaces the SQL hooks; without it no run is ever halted (runs/sql/hooks.sql)."""
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from ledger.clock import database_now
 from runs import features
 from runs.models import Run, Wait
 
-# Limit by which a deadline is deferred in advance.
+# Maximum time by which a deadline is extended in advance.
 MAX_AHEAD = timedelta(minutes=5)
 
 
 def stood_still(run_id: UUID, since: datetime, until: datetime) -> timedelta:
-    """Return how long a run was halted between two moments."""
+    """Return how long a run was halted between two points in time."""
     return sum((to - from_ for from_, to in stretches(run_id, since, until)), timedelta())
 
 
 def stretches(run_id: UUID, since: datetime, until: datetime) -> list[tuple[datetime, datetime]]:
-    """Return the intervals in which a run was halted between two moments, in order and disjoint."""
+    """Return the intervals in which a run was halted between two points in time, in order and disjoint."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT lower(s), upper(s) FROM runs_stood_during(%s, %s, %s) AS s", [run_id, since, until])
         return [(from_, to) for from_, to in cursor.fetchall()]
 
 
 def ahead_of(wait: Wait) -> datetime | None:
-    """Return the time until which halted time is already included in a wait's deadline; None if none is."""
+    """Return the time up to which halted time is already included in a wait's deadline; None if none is."""
     until: datetime | None = _call("runs_counted_until(%s)", wait.pk)
     return until
 
@@ -44,13 +44,16 @@ def is_past(wait: Wait, now: datetime) -> bool:
 
 
 def could_be_put_off(wait: Wait) -> timedelta:
-    """Return the largest time by which a wait's deadline can have been deferred since it was opened."""
+    """Return the maximum time by which a wait's deadline can have been extended since it was opened."""
     stood = stood_still(wait.run_id, wait.opened_at, wait.resolved_at or database_now())
     return stood + MAX_AHEAD if stood else stood
 
 
 def put_off(wait: Wait) -> bool:
-    """Defer a due wait whose run was halted. Needs all locks. Returns whether the wait is no longer due."""
+    """Extend the deadline of a due wait whose run was halted.
+
+    Needs all locks. Returns whether the wait is no longer due.
+    """
     later = _call("runs_put_off(%s, %s, %s, %s)", wait.id, wait.run_id, wait.opened_at, wait.deadline)
     if later is not None:
         follow_deadline(wait.id)
@@ -68,7 +71,7 @@ def is_halted(run_id: UUID) -> bool:
 
 
 def put_off_time(run: Run) -> bool:
-    """Defer the end of a run's time limit by halted time. Returns whether it was deferred."""
+    """Extend a run's time limit by the halted time. Returns whether it was extended."""
     later = _call("runs_count_still(%s, %s, %s)", run.pk, run.pk, run.counts_from)
     if later is None or run.time_up_at is None:
         return False
@@ -78,7 +81,7 @@ def put_off_time(run: Run) -> bool:
 
 
 def follow_deadline(wait_id: UUID) -> None:
-    """Notify apps of a deferred deadline, because they may keep a copy of it, or count it by a calendar."""
+    """Notify apps of an extended deadline, because they may keep a copy of it, or count it by a calendar."""
     wait = Wait.objects.get(pk=wait_id)
     if (follow := features.handler(lambda each: each.on_wait_moved, wait.kind)) is not None:
         follow(wait)

@@ -56,11 +56,11 @@ def key_from(header: str | None) -> str | None:
 @transaction.atomic
 def answer_once(principal: str, key: str, request: Any, act: Callable[[], tuple[int, Any]]) -> tuple[int, bytes]:
     """Run `act` for the first request of (principal, key), and return the same bytes for repeated ones.
-    Fields that are shown only once are left out of these.
+    Fields that are shown only once are left out of repeated responses.
 
     A failed `act` stores nothing, so the key may be used again. A concurrent second request fails at once. The
-    transaction's advisory lock may also be held because of a hash collision, which can't be told apart; in both cases
-    the client may try again. Raises KeyInUse, KeyReused.
+    transaction's advisory lock may also be held because of a hash collision, which can't be distinguished; in both
+    cases the client may try again. Raises KeyInUse, KeyReused.
     """
     encode = json.dumps(request, sort_keys=True, separators=(",", ":")).encode()
     # keyed, because a plain digest would confirm a guess of the input
@@ -70,7 +70,7 @@ def answer_once(principal: str, key: str, request: Any, act: Callable[[], tuple[
         is_ours, body_hash, status, known = cursor.fetchone()
     # This is checked even without the lock, because another repeated request may hold it.
     if body_hash is not None:
-        # Older rows have a plain digest. If the run was erased, its digest was removed.
+        # Older rows have a plain digest. If the run was erased, the digest was removed with it.
         if status != Erased.status and bytes(body_hash) not in (digest, hashlib.sha256(encode).digest()):
             raise KeyReused()
         return status, text_in(known).encode()
@@ -86,8 +86,8 @@ def answer_once(principal: str, key: str, request: Any, act: Callable[[], tuple[
 
 
 def _stored(text: str) -> str:
-    """Return an answer as it is stored.
-    It is encrypted with the key of the run it names, so that erasing the run erases it."""
+    """Return a response in its stored form.
+    It is encrypted with the key of the run that it names, so that erasing the run erases it."""
     body = json.loads(text)
     for name in ("run_id", "run", "id") if isinstance(body, dict) else ():
         try:

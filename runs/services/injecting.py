@@ -57,7 +57,7 @@ class LookBody(Strict):
 class ContextBody(LookBody):
     """A `patch`, a `message` or both, for a run whose state the operator has seen."""
 
-    seen: StateSeen = Field(description="State of the run that you have seen.")
+    seen: StateSeen = Field(description="The run's state that you have seen.")
 
 
 class GoOnBody(SteerRunBody):
@@ -75,12 +75,12 @@ ACTION = "inject"
 
 
 class CanNotTake(DurableAgentsError):
-    """The run can't take context at its current position. `reason` is a code for the cause."""
+    """The run can't accept context at its current position. `reason` is a code for the cause."""
 
-    status, code, title = 409, "context-refused", "The run can't take context"
+    status, code, title = 409, "context-refused", "The run can't accept context"
 
     def __init__(self, run_id: UUID, reason: str, why: str) -> None:
-        super().__init__(f"Run {run_id} can't take context: {why}.", reason=reason)
+        super().__init__(f"Run {run_id} can't accept context: {why}.", reason=reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Look:
 
 
 def look(run_id: UUID, *, patch: dict[str, Any] | None = None, message: str | None = None) -> Look:
-    """Return a preview of the run with this context. Raises NotFound, InvalidInput, TooLarge, CanNotTake,
+    """Return a preview of the run after this context. Raises NotFound, InvalidInput, TooLarge, CanNotTake,
     IllegalTransition, RecordDamaged, Busy, UnknownAgent, UnknownVersion."""
     with transaction.atomic():
         run = find(run_id)
@@ -169,7 +169,7 @@ def _patched_state(agent: Agent, found: PatchPosition, patch: dict[str, Any]) ->
 def _must_be_heard(run_id: UUID, agent: Agent, found: PatchPosition) -> None:
     """Check that a model of the run's node would receive a message. Raises CanNotTake."""
     if not agent.assistants:
-        raise CanNotTake(run_id, "no_models", f"{agent.graph_id} uses no models, so no one would receive a message")
+        raise CanNotTake(run_id, "no_models", f"{agent.graph_id} uses no models, so there is no receiver for a message")
     if found.is_between:
         why = "it has not entered its next node yet, and a message is for the models of one: resume it first"
         raise CanNotTake(run_id, "no_node", why)
@@ -182,7 +182,7 @@ _GO_ON: Mapping[str, Callable[..., Run]] = {"resume": lifecycle.resume, "retry":
 class Moved(DurableAgentsError):
     """The run's state has changed since the caller saw it."""
 
-    status, code, title = 409, "state-moved", "The run has moved on"
+    status, code, title = 409, "state-moved", "The run has progressed"
 
     def __init__(self, run_id: UUID, seen: StateSeen, seq: int) -> None:
         at_seen = Event.objects.filter(run_id=run_id, seq=seen.seq).values_list("hash", flat=True).first()
@@ -206,8 +206,9 @@ def go_on(
     action: str, run_id: UUID, context: ContextBody, *, by: Actor, justification: str, seen_before: Look | None = None
 ) -> Run:
     """Resume or retry (`action`) a run in the state that `context` saw, and inject the context; both happen or neither.
-    A caller that is in a transaction must call the slow `look_first` before it and pass the result as `seen_before`.
-    Raises Moved, and what `look_first` and the action raise."""
+    A caller in a transaction must call the slow `look_first` before the transaction and pass the result as
+    `seen_before`.
+    Raises Moved, and the errors of `look_first` and of the action."""
     may_hand(by)
     why = justified(action, justification)
     seen = seen_before or look_first(action, run_id, context, by=by, justification=why)
@@ -218,8 +219,8 @@ def go_on(
 
 def look_first(action: str, run_id: UUID, context: ContextBody, *, by: Actor, justification: str) -> Look:
     """Check the context before it is injected.
-    May take twice the time limit of `run_trial`. Raises Forbidden, JustificationRequired, InvalidInput, and what `look`
-    raises."""
+    This may take twice the time limit of `run_trial`. Raises Forbidden, JustificationRequired, InvalidInput, and the
+    errors of `look`."""
     may_hand(by)
     justified(action, justification)
     if context.patch is None and context.message is None:

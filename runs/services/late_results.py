@@ -1,6 +1,6 @@
 """Late results: answers to calls of a worker that can't record them itself.
-It lost the run, or was overtaken. They settle an unknown outcome unless the run's worker may repeat the call; otherwise
-they are recorded without effect."""
+The worker lost the run, or was overtaken. They settle an unknown outcome unless the run's worker may repeat the call;
+otherwise they are recorded without effect."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def lost_worker(incarnation: UUID) -> Actor:
 
 @transaction.atomic
 def record_late_result(late: LateAnswer, by: Actor) -> bool:
-    """Record a late result. Returns whether it settled the call or its acceptance. Idempotent."""
+    """Record a late result. Returns whether that settled the call or its acceptance. Idempotent."""
     head, run = locked(UUID(late.run_id), under=by)
     on_record = _on_record(run, late)
     attempt = Tape(on_record).slot(late.slot).at(late.attempt)
@@ -67,7 +67,7 @@ def record_late_result(late: LateAnswer, by: Actor) -> bool:
 
 @transaction.atomic
 def note_unrecorded(late: LateAnswer, by: Actor, problem: str) -> None:
-    """Record that a result came that can't be recorded itself, and why.
+    """Record that a result arrived that can't be recorded, with the reason.
     People then know where to look for it."""
     _, run = locked(UUID(late.run_id), under=by)
     on_record = _on_record(run, late)
@@ -76,7 +76,7 @@ def note_unrecorded(late: LateAnswer, by: Actor, problem: str) -> None:
 
 
 def _note(run: Run, late: LateAnswer, on_record: list[e.Event], outcome: str, payload: Any, by: Actor) -> str:
-    """Record a late result without effect. Returns the recorded outcome that it contradicts; "" if none."""
+    """Record a late result without effect. Returns the recorded outcome that the result contradicts; "" if none."""
     contradicts = Tape(on_record).slot(late.slot).at(late.attempt).finding.contradicted_by(outcome)
     event = e.ToolAnsweredLate(
         slot=late.slot,
@@ -99,7 +99,7 @@ def _testimony(late: LateAnswer) -> tuple[str, Any]:
 
 
 def _is_the_same(event: e.Event, late: LateAnswer, by: Actor) -> bool:
-    """Return whether the event records the same from this worker.
+    """Return whether the event records the same result from this worker.
     A worker may report an acceptance and then a result."""
     match event:
         case e.ToolAnsweredLate(by=by.ref):
@@ -120,9 +120,9 @@ def _on_record(run: Run, late: LateAnswer) -> list[e.Event]:
 
 
 def _may_settle(run: Run, head: Head, attempt: Attempt, late: LateAnswer) -> bool:
-    """Return whether the outcome is unknown, and the run's worker won't get it by repeating the keyed call.
+    """Return whether the outcome is unknown, and the run's worker won't learn it by repeating the keyed call.
     If a worker has the run, an acceptance doesn't settle the call: that could vouch for a sender that may still be
-    sending while the owner asks a person or sends the call again."""
+    sending while the current worker asks a person or sends the call again."""
     if run.state in ENDED or attempt.result is not None or attempt.accepted is not None:
         return False
     if attempt.reconciled is not None and attempt.open_wait("reconcile") is None:
@@ -157,7 +157,7 @@ def _settle(run: Run, late: LateAnswer, attempt: Attempt, intent: e.ToolInvoked,
 
 
 def _accept(head: Head, run: Run, late: LateAnswer, by: Actor) -> None:
-    """Record that the upstream accepted the call, and wait for its callback until the deadline that was given."""
+    """Record that the upstream accepted the call, and wait for its callback until the given deadline."""
     assert late.accepted is not None
     now = database_now()
     own = run.waits.filter(slot=late.slot, attempt=late.attempt, kind="webhook", resolved_at__isnull=True)
@@ -175,7 +175,7 @@ def _accept(head: Head, run: Run, late: LateAnswer, by: Actor) -> None:
 
 def _resolve_waits(run: Run, late: LateAnswer, by: Actor, now: datetime) -> list[e.Event]:
     """Resolve the waits that this call left open: verdict, callback or retry timer.
-    Returns the events to write."""
+    Returns the events to be written."""
     for wait in run.waits.select_for_update().filter(
         slot=late.slot, attempt=late.attempt, resolved_at__isnull=True, kind__in=_CLOSED_BY_IT
     ):
@@ -183,5 +183,5 @@ def _resolve_waits(run: Run, late: LateAnswer, by: Actor, now: datetime) -> list
     return close_others(run, late.slot, late.attempt, by=by, now=now)
 
 
-# Kinds of waits that the result's own event closes, and their resolutions.
+# Kinds of waits that the result's own event closes, with their resolutions.
 _CLOSED_BY_IT = {"reconcile": "happened", "webhook": "settled"}

@@ -66,13 +66,13 @@ _START = (
     " FROM runs_start(%s, %s, %s, %s, %s::jsonb, %s, %s, %s, %s, %s::text[], {lines}, %s)"
 )
 LARGE_INPUT = 1024 * 1024
-# Packing a large input and handing it to its store may take longer than a transaction may be idle.
+# Packing a large input and writing it to the store may take longer than a transaction may be idle.
 _PATIENCE = "SET LOCAL idle_in_transaction_session_timeout = '2min'"
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The plan of a start: earliest and latest time, and the run that is ahead in its key's queue
+    """The plan of a start: earliest and latest time, and the run ahead of it in the queue of its key
     (runs/services/starts)."""
 
     business_key: str = ""
@@ -152,9 +152,10 @@ def accept(
     request_key: str = "",
     forked: e.RunForked | None = None,
 ) -> Accepted:
-    """Accept a run as `start` does, in the caller's transaction, which must be rolled back if this raises.
-    `most` is the largest budget the caller may give. `plan` says when the run may begin, and needs the lock of its key.
-    `request_key` is the Idempotency-Key, which identifies a start without a business key. `forked` is recorded."""
+    """Accept a run like `start`, in the caller's transaction, which must be rolled back if this raises.
+    `most` is the highest budget that the caller may grant. `plan` tells when the run may begin, and needs the lock of
+    its key. `request_key` is the Idempotency-Key, which identifies a start without a business key. `forked` is
+    recorded."""
     assert connection.in_atomic_block, "a run and the record of its starter must be written in one transaction"
     run_id = UUID(str(uuid_utils.uuid7()))
     assigned = choose(agent, tags=tags, key=_key_of(plan, request_key, run_id))
@@ -223,8 +224,8 @@ def _insert(
 
 
 def _key_of(plan: Plan | None, request_key: str, run_id: UUID) -> Key:
-    """Return the key by which the start's version is assigned.
-    A business key goes first, because later starts share it."""
+    """Return the key with which the start's version is assigned.
+    A business key takes precedence, because later starts share it."""
     if plan is not None and plan.schedule is not None:
         return Key("schedule", str(plan.schedule))
     if plan is not None and plan.business_key:
@@ -234,7 +235,7 @@ def _key_of(plan: Plan | None, request_key: str, run_id: UUID) -> Key:
 
 def _found_by(agent: Agent, attributes: Mapping[str, Any], by: Actor) -> list[e.AttributesSet]:
     """Return the event that sets the run's search attributes, if any.
-    Raises InvalidInput, which names each invalid one."""
+    Raises InvalidInput, which names each invalid attribute."""
     given = {name: value for name, value in attributes.items() if value is not None}
     try:
         return [setting(agent.attributes, given, by=by.ref)] if given else []
@@ -333,7 +334,7 @@ def _must_be_alone(act: Act) -> None:
 @transaction.atomic
 def cancel(run_id: UUID, *, by: Actor, justification: str, effects: str | None = None, by_rule: bool = False) -> Run:
     """Cancel a run: nothing more is dispatched, and calls in doubt are settled first.
-    Raises InvalidInput, and what `pause` raises. `effects` must be "undo" or "leave" if there are any to undo. If the
+    Raises InvalidInput, and the errors of `pause`. `effects` must be "undo" or "leave" if there are any to undo. If the
     system or a rule (`by_rule`, a later start of its key) ends the run, its agent decides that."""
     act = Act("cancel", run_id, by=by, justification=justification)
     run = act.run
@@ -351,7 +352,7 @@ def _stops_of(run: Run) -> list[str]:
 
 def _looked_at(act: Act, payload: dict[str, Any]) -> list[e.Event]:
     """Withdraw the operator and budget waits of a run that will undo its effects.
-    Returns the events to write."""
+    Returns the events to be written."""
     if payload.get("effects") != UNDO:
         return []
     stops = list(act.run.waits.select_for_update().filter(kind__in=("operator", "budget"), resolved_at__isnull=True))
@@ -362,11 +363,11 @@ def _looked_at(act: Act, payload: dict[str, Any]) -> list[e.Event]:
 
 @transaction.atomic
 def retry(run_id: UUID, *, by: Actor, justification: str) -> Run:
-    """Re-enter the visit of a failed run, or of one stopped for an operator. Raises what `pause` raises.
+    """Re-enter the visit of a failed run, or of one that stopped for an operator. Raises what `pause` raises.
 
     Committed calls are answered from the journal. Only definite failures that the node didn't continue from are tried
-    again, under an approval that is still valid or a new one. Callbacks that didn't come are awaited again. A waiting
-    run that undoes its effects, and its children, check their waits again.
+    again, under an approval that is still valid or a new one. The run waits again for callbacks that didn't arrive. A
+    waiting run that undoes its effects, and its children, check their waits again.
     """
     act = Act("retry", run_id, by=by, justification=justification)
     run, head = act.run, act.head
@@ -382,7 +383,7 @@ def retry(run_id: UUID, *, by: Actor, justification: str) -> Run:
         try:
             tape = tape_of(run)
         except JournalBroken as broken:
-            raise act.refuse(f"Its journal is damaged: {broken}.") from broken
+            raise act.refuse(f"The run's journal is damaged: {broken}.") from broken
         reopened, late = tape.to_reopen(), _unheard(act)
         settled, entries = retrying.settle_by_witnesses(run, tape)
         over = retrying.over(run, now=act.now)
@@ -422,11 +423,11 @@ def _live_again(act: Act, taken: IllegalTransition) -> None:
 
 
 def _unheard(act: Act) -> dict[str, Any]:
-    """Return late results that the run continued without, which its worker first shows to an operator."""
+    """Return late results without which the run continued; its worker first reports them to an operator."""
     try:
         late = retrying.unheard_of(act.run)
     except (ValueError, KeyError) as broken:
-        raise act.refuse(f"Its journal is damaged: {broken}.") from broken
+        raise act.refuse(f"The run's journal is damaged: {broken}.") from broken
     return {"late": late} if late else {}
 
 

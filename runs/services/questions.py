@@ -31,13 +31,13 @@ from runs.services.halted_time import is_past
 
 _ENDINGS = {
     "timed_out": "Its deadline passed",
-    "withdrawn": "Its run ended before anybody answered",
+    "withdrawn": "The run ended before anybody answered",
     "answered": "It was answered",
 }
 
 
 class QuestionClosed(DurableAgentsError):
-    """The question was answered or withdrawn, or its time ran out."""
+    """The question was answered or withdrawn, or its deadline passed."""
 
     status, code, title = 409, "question-closed", "The question is closed"
 
@@ -77,7 +77,7 @@ def role_to_answer(wait: Wait, held: Iterable[str]) -> str:
 
 def open_for(held: frozenset[str]) -> QuerySet[Wait]:
     """Return the open questions that these roles may answer, by deadline.
-    For roles that answer none, return all of them."""
+    For roles that may answer none, return all of them."""
     questions = Wait.objects.filter(kind=Wait.Kind.INPUT, resolved_at__isnull=True).exclude(run__state__in=ENDED)
     if OPERATOR not in held and any(role in held for role in QUEUES.values()):
         named = {role for role in held if is_role(role)} | {queue for queue, role in QUEUES.items() if role in held}
@@ -96,7 +96,7 @@ def question(run_id: UUID, wait_id: UUID) -> Wait:
 
 
 def _attest_repeat(run: Run, wait_opened: e.WaitOpened, given: Any, now: datetime) -> str:
-    """Return what an answer attests about the sender of a call which it lets a fork repeat. Raises
+    """Return what an answer confirms about the sender of a call that it lets a fork repeat. Raises
     IllegalTransition."""
     if (attest := features.only(lambda each: each.attest_repeat)) is not None:
         return attest(run, wait_opened, given, now)

@@ -43,14 +43,14 @@ def reconcile(
     wait_id: UUID | None = None,
     agrees_with: int | None = None,
 ) -> Proposal | None:
-    """Settle an unknown outcome of a run; `wait_id` may be omitted if no other was ever unknown.
+    """Settle an unknown outcome of a run; `wait_id` may be omitted if it is the only one that the run ever had.
 
-    If two people have to settle it, the first proposal is recorded and returned, and nothing else changes until a
-    second person proposes the same. `agrees_with` is the number of a recorded proposal that the caller has read: it
-    counts only while that is in force, and its receipt need not be given again. `happened`: the receipt becomes the
-    call's result. `did_not`: the call is made again, once the old worker is proven gone, or a person attests it by
-    `sender_is_gone`. `fail`: the run fails. Raises InvalidInput, IllegalTransition, JustificationRequired, NotFound; if
-    two people are needed, AlreadySaid, Forbidden, SaidOtherwise and PayloadsHidden.
+    If two people must settle it, the first proposal is recorded and returned, and nothing else changes until a
+    second person proposes the same. `agrees_with` is the number of a recorded proposal that the caller has read: it is
+    valid only while that proposal is in force, whose receipt need not be given again. `happened`: the receipt becomes
+    the call's result. `did_not`: the call is made again once the old worker has provably ended, or a person confirms
+    that with `sender_is_gone`. `fail`: the run fails. Raises InvalidInput, IllegalTransition, JustificationRequired,
+    NotFound; if two people are needed, AlreadySaid, Forbidden, SaidOtherwise and PayloadsHidden.
     """
     _check_verdict(verdict)
     if agrees_with is not None:
@@ -111,14 +111,14 @@ def _close(act: Act, wait: Wait, verdict: str) -> None:
 
 def _unsettled(act: Act, wait_id: UUID | None) -> tuple[Wait, Slot, e.ToolInvoked]:
     """Return the call that a person settles: its locked wait, its record and its intent.
-    A verdict must never settle another call, even if it is sent twice: if several waits are or were open, it must name
-    its own. Raises IllegalTransition, InvalidInput, NotFound."""
+    A verdict must never settle another call, even if it is sent twice: if several waits are or were open, the verdict
+    must name its wait. Raises IllegalTransition, InvalidInput, NotFound."""
     open_waits = act.run.waits.select_for_update().filter(kind="reconcile", resolved_at__isnull=True)
     meant = [wait for wait in open_waits.order_by("opened_at") if wait_id in (None, wait.id)]
     if not meant and wait_id is not None and not act.run.waits.filter(kind="reconcile", pk=wait_id).exists():
         raise NotFound("unknown outcome of this run with the wait_id", wait_id)
     if not meant:
-        raise act.refuse(NO_DOUBT if wait_id is None else "That call has been settled.")
+        raise act.refuse(NO_DOUBT if wait_id is None else "That call has already been settled.")
     wait = meant[0]
     others = act.run.waits.filter(kind="reconcile").exclude(slot=wait.slot, attempt=wait.attempt)
     if len(meant) > 1 or (wait_id is None and others.exists()):
@@ -143,8 +143,8 @@ def _unsettled(act: Act, wait_id: UUID | None) -> tuple[Wait, Slot, e.ToolInvoke
 
 
 def _failed(act: Act, invoked: e.ToolInvoked) -> e.RunFailed | e.UndoAsked:
-    """Return the event that ends the run, to be written after the verdict's.
-    Its worker first undoes what can be undone."""
+    """Return the event that ends the run, to be written after that of the verdict.
+    The run's worker first undoes the effects that can be undone."""
     run = act.run
     message = f"{invoked.tool}: its outcome is unknown: {act.justification}"
     if by_policy(run):
@@ -171,7 +171,7 @@ def _tool(run: Run, name: str) -> Tool:
 
 
 def _result(run: Run, invoked: e.ToolInvoked, receipt: Any) -> Any:
-    """Return the call's result, made from the receipt. Raises InvalidInput if the receipt isn't enough."""
+    """Return the call's result, built from the receipt. Raises InvalidInput if the receipt isn't enough."""
     tool = _tool(run, invoked.tool)
     try:
         args = tool.input.model_validate(payload_of(invoked)["arguments"])
@@ -198,7 +198,7 @@ def _external_id(run: Run, invoked: e.ToolInvoked, payload: dict[str, Any]) -> s
 
 
 def _refuse_while_sender_lives(act: Act, slot: Slot, wait: Wait, *, is_attested: bool) -> str:
-    """Return what was attested about the sender. Raises IllegalTransition if it may still be sending."""
+    """Return what was confirmed about the sender. Raises IllegalTransition if the sender may still be sending."""
     past = slot.at(wait.attempt)
     assert isinstance(past.intent, e.ToolInvoked)
     try:

@@ -1,5 +1,5 @@
 """Runs that may be doing the same work: forks, restarts and continuations of a run.
-None sees what the others do, so no run is resumed while a related one is active, or has done something that the run
+No run knows what the others do, so a run isn't resumed while a related one is active, or has done work that this run
 doesn't know of."""
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from runs.models import Run
 
 # Each related run: whether it continues the run itself (is_own), and whether it was started from it (is_below). Each
 # step uses a key or an index for its direction: runs_run_one_heir, runs_run_forks. Damaged rows may form a cycle, so
-# each run is taken once. A fork knows what was done before it was made, so others count only if they did something
-# since; a run that isn't a fork knows nothing of them.
+# each run is included only once. A fork knows the work done before it was created, so other runs matter only if they
+# have worked since; a run that isn't a fork knows nothing about the others.
 _RELATED = """
     WITH RECURSIVE kin(id, is_own, is_below) AS (
         SELECT {of}::uuid, true, true
@@ -49,7 +49,7 @@ _OTHERS = f"""{_RELATED}
     SELECT others.id, is_below, (SELECT fork.id FROM fork) FROM others
     ORDER BY is_below DESC, created_at DESC, others.id"""
 _NEWEST = f"{_RELATED} SELECT others.id FROM others WHERE is_below ORDER BY created_at DESC, others.id LIMIT 1"
-# The first run of the lineage. Its row may have been deleted.
+# The first run of the lineage. That run's row may have been deleted.
 _LOCK = """
     WITH RECURSIVE up(id) AS (
         SELECT %s::uuid UNION SELECT coalesce(r.forked_from, r.first, r.parent)
@@ -69,26 +69,26 @@ class RelatedRun:
 
 def lock(run_id: UUID) -> None:
     """Lock the related runs until the transaction ends, before one is forked or resumed.
-    The lock is taken after the run's own head; its holder locks no further head."""
+    The lock is taken after the run's own head; its holder locks no other head."""
     with connection.cursor() as cursor:
         cursor.execute(_LOCK, [run_id])
 
 
 def find_related_runs(run: Run) -> list[RelatedRun]:
-    """Return runs that are active or did something this run doesn't know of: its own forks first, newest first."""
+    """Return related runs that are active or did work unknown to this run: its own forks first, newest first."""
     return [RelatedRun(row[0], row[1]) for row in _rows(run)]
 
 
 def crowded(run_ids: Iterable[UUID]) -> frozenset[UUID]:
-    """Return those of these runs that have a related run as returned by `find_related_runs`."""
+    """Return which of these runs have a related run as returned by `find_related_runs`."""
     some = RawSQL(f"EXISTS ({_RELATED.format(of='runs_run.id')} SELECT 1 FROM others)", [], output_field=BooleanField())
     return frozenset(Run.objects.filter(pk__in=list(run_ids)).filter(some).values_list("pk", flat=True))
 
 
 def find_competing_run(run: Run) -> RelatedRun | None:
-    """Return the run that keeps a person from resuming this one; None if there is none.
-    A fork that asks about each call may run next to all but its own forks. An undoing run does no work that another
-    could do, and could be ended in no other way."""
+    """Return the run that prevents a person from resuming this one; None if there is none.
+    A fork that asks about each call may run in parallel with all runs except its own forks. A run that is undoing its
+    effects does no work that another could do, and could not end in any other way."""
     is_undoing = run.is_undoing and run.ended_at is None
     rows = [] if is_undoing else _rows(run)
     if not rows or (not rows[0][1] and _asks_about_all(rows[0][2])):
@@ -103,7 +103,7 @@ def _rows(run: Run) -> list[tuple[UUID, bool, UUID | None]]:
 
 
 def _asks_about_all(fork: UUID | None) -> bool:
-    """Return whether a fork is recorded as asking about each call. False if its record is unreadable."""
+    """Return whether a fork is recorded as asking about each call. Return False if the record is unreadable."""
     try:
         forked = None if fork is None else forked_of(fork)
     except JournalBroken:
@@ -112,10 +112,10 @@ def _asks_about_all(fork: UUID | None) -> bool:
 
 
 def why_not(other: RelatedRun) -> str:
-    """Return why a run can't be resumed because of the other one, and what to do."""
+    """Return why the other run prevents this one from being resumed, and what to do."""
     if not seen.among([other.run]):
-        return "Someone started the same work again as another run, which doesn't know this run's work."
-    what = "It was started again as" if other.is_below else "The same work was forked or continued as"
+        return "Someone started the same work again as another run, which doesn't know the work of this run."
+    what = "The run was started again as" if other.is_below else "The same work was forked or continued as"
     return (
         f"{what} run {other.run}, whose work this run does not know: continue that run, or fork this one at its newest "
         "visit, where each call is confirmed."
@@ -123,5 +123,5 @@ def why_not(other: RelatedRun) -> str:
 
 
 def begun_again_as() -> RawSQL:
-    """Return a query expression for the newest active or used run that was started from each run."""
+    """Return a query expression for the newest run started from each run that is active or has worked."""
     return RawSQL(f"({_NEWEST.format(of='runs_run.id')})", [], output_field=UUIDField())

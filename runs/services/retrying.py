@@ -1,6 +1,6 @@
 """Effects of a retry: waits to reopen, and late results to show first.
-All run under the locks of `lifecycle.retry`. A late result that contradicts what the node continued from stops the run
-for an operator before anything is sent."""
+All functions run under the locks of `lifecycle.retry`. A late result that contradicts what the node continued from
+stops the run for an operator before anything is sent."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ENDS = ("RunCompleted", "RunFailed", "RunCancelled")
 
 
 def key_lives(runs: Iterable[Run]) -> frozenset[UUID]:
-    """Return those of these runs whose business key another active run has."""
+    """Return which of these runs have a business key that another active run uses."""
     keyed = {run.pk: (run.agent, run.business_key) for run in runs if run.business_key}
     same = Run.objects.filter(business_key__in={key for _, key in keyed.values()}, ended_at=None, is_queued=False)
     alive = set(same.values_list("agent", "business_key")) if keyed else set()
@@ -54,7 +54,7 @@ def unheard_of(run: Run) -> list[dict[str, Any]]:
 
 
 def settle_by_witnesses(run: Run, tape: Tape) -> tuple[list[e.Event], list[Entry]]:
-    """Settle calls of unknown outcome if late results say that they happened.
+    """Settle calls of unknown outcome if late results report that they happened.
     Returns events and ledger entries."""
     settled: list[e.Event] = []
     entries: list[Entry] = []
@@ -83,16 +83,16 @@ def _external_id(run: Run, name: str, result: Any) -> str | None:
 
 
 def over(run: Run, *, now: datetime) -> tuple[datetime, datetime]:
-    """Return the interval between the end of the run, by its journal, and its retry now."""
+    """Return the interval between the run's end, according to its journal, and its retry now."""
     ends = Event.objects.filter(run_id=run.id, kind__in=_ENDS).order_by("-seq")
     ended = ends.values_list("at", flat=True).first() or now
     return min(ended, now), now
 
 
 def reopen(run: Run, tape: Tape, *, over: tuple[datetime, datetime]) -> list[Wait]:
-    """Reopen the waits that the run's end withdrew and the journal still has open.
-    They get the time that was left. Returns the approvals among them; their deadlines depend on the record of the
-    retry, so they are set after it is written. `over` is the interval in which the run had ended."""
+    """Reopen the waits that the run's end withdrew and that are still open according to the journal.
+    The reopened waits get the time that was left. Returns the approvals among them; their deadlines depend on the
+    record of the retry, so they are set after it is written. `over` is the interval in which the run had ended."""
     questions, rest = [], over[1] - over[0] - stood_still(run.id, *over)  # a halt defers deadlines itself
     for wait in run.waits.select_for_update().filter(resolution="withdrawn", consumed_at__isnull=True):
         slot = tape.slot(wait.slot)
@@ -104,7 +104,9 @@ def reopen(run: Run, tape: Tape, *, over: tuple[datetime, datetime]) -> list[Wai
             wait.resolution = wait.resolved_by = wait.resolved_at = None
             if is_asked:
                 questions.append(wait)
-            elif wait.kind != Wait.Kind.TIMER:  # A timer's moment was chosen. The others get the lost time.
+            elif (
+                wait.kind != Wait.Kind.TIMER
+            ):  # The time of a timer was chosen deliberately. Other waits are extended by the lost time.
                 wait.deadline, wait.is_overdue = wait.deadline + rest, False
             wait.save(update_fields=["resolution", "resolved_by", "resolved_at", "deadline", "is_overdue"])
     with connection.cursor() as cursor:
@@ -115,7 +117,8 @@ def reopen(run: Run, tape: Tape, *, over: tuple[datetime, datetime]) -> list[Wai
 
 def await_again(run: Run, tape: Tape, *, now: datetime) -> list[e.Event]:
     """Wait again for callbacks of accepted calls that timed out, unless the node continued from that.
-    The new wait lasts as long as the old one. The token stays with the call's first wait, and leads to the newest."""
+    The new wait lasts as long as the old one. The token stays with the call's first wait, and leads to the newest
+    one."""
     opened: list[e.Event] = []
     for name in tape.to_await():
         slot = tape.slot(name)

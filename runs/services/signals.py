@@ -1,5 +1,6 @@
 """Signals to runs.
-They are kept until a call waits for them, in order of arrival per name. For locks and transactions see `command`."""
+Signals: they are kept until a call waits for them, in order of arrival per name. For locks and transactions see
+`command`."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ from runs.services.messages.sending import NotTaken
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A signal's number among those of its name, and whether this request created it."""
+    """A signal's number among those with its name, and whether this request created it."""
 
     n: int
     is_new: bool
@@ -67,7 +68,7 @@ def _signal(run_id: UUID, name: str, payload: Any, by: Actor, sender_id: str | N
         return Sent(known.n, False, known.run_id)
     _must_be_taken(run, name)
     if run.state in ENDED:
-        raise IllegalTransition("signal", str(run.state), "A run that has ended takes no signals.")
+        raise IllegalTransition("signal", str(run.state), "A run that has ended accepts no signals.")
     before = snapshot(run, head)
     n = 1 + (run.signals.filter(name=name).aggregate(last=Max("n"))["last"] or 0)
     seq = append(run.id, e.SignalReceived(name=name, n=n, by=by.ref, payload=payload), by=by)

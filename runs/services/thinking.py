@@ -1,5 +1,5 @@
-"""Moving a run to other models, beginning with its next request.
-It keeps its first models unless a person moves it."""
+"""Changing the models of a run, beginning with its next request.
+A run keeps its first models unless a person changes them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ModelChoice:
 
 
 def asked_by(run_id: UUID) -> list[ModelChoice]:
-    """Return the newest choice for each assistant of a run, in the order in which assistants were first chosen for."""
+    """Return the newest choice for each assistant of a run, in the order in which each assistant first got a choice."""
     found: dict[str, ModelChoice] = {}
     for event in _choices(run_id):
         if event.assistant:
@@ -53,7 +53,7 @@ def _choices(run_id: UUID) -> list[e.ModelsChosen]:
 def move(run_id: UUID, models: Sequence[str], *, assistant: str = "", by: Actor, justification: str) -> Run:
     """Send a run's requests to the first of `models` that works, for one assistant or all.
     Raises IllegalTransition for a run that has ended, InvalidInput, Forbidden, JustificationRequired, NotFound."""
-    unfit = _unfit(models)  # before any lock, because a provider's code takes seconds to load
+    unfit = _unfit(models)  # done before locking, because a provider's code takes seconds to load
     with transaction.atomic():
         return _move(run_id, models, unfit, assistant=assistant, by=by, justification=justification)
 
@@ -79,7 +79,7 @@ def _agent_of(run: Run) -> Agent | None:
     try:
         return registry.find(run.graph_id)
     except (UnknownAgent, UnknownVersion):
-        return None  # only the run's worker knows it
+        return None  # only the run's worker knows the model
 
 
 def _assistants(agent: Agent | None, name: str) -> list[Assistant]:
@@ -93,7 +93,7 @@ def _assistants(agent: Agent | None, name: str) -> list[Assistant]:
 
 
 def _unfit(models: Sequence[str]) -> InvalidInput | None:
-    """Return the reason why these models can't be used here. It is raised only after authorization."""
+    """Return the reason why these models can't be used here. The error is raised only after authorization."""
     try:
         _check_names(models)
     except InvalidInput as unfit:

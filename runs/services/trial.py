@@ -1,5 +1,5 @@
 """Trials of an agent's code on a run's record, in a thread with a time limit.
-Also finds the position at which it is tried."""
+Also finds the position at which the code is tried."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Recorded(NamedTuple):
 
 
 def position_on_record(run: Run, at_least: int) -> Recorded:
-    """Return a run's position as read from its journal by a claim.
+    """Return a run's position, read from its journal in the same way as by a claim.
     `at_least` is the number of events that the journal must have. Raises JournalBroken."""
     with connection.cursor() as cursor:
         cursor.execute(POSITION_ROWS, [run.pk])
@@ -50,7 +50,7 @@ def position_on_record(run: Run, at_least: int) -> Recorded:
 
 
 class TrialFailed(Exception):
-    """The trial has no result. `code` is busy, too_slow or broke; for the last, `cause` is the exception."""
+    """The trial has no result. `code` is busy, too_slow or broke; in the last case, `cause` is the exception."""
 
     def __init__(self, code: str, cause: BaseException | None = None) -> None:
         super().__init__(code)
@@ -89,7 +89,7 @@ def run_trial(work: Callable[[], T], name: str) -> T:
 
 
 class _TimeIsUp(BaseException):
-    """Raised in the trial's thread when its time is up."""
+    """Raised in the trial's thread when its time limit is exceeded."""
 
 
 def _refuse_database(execute: Any, sql: Any, params: Any, many: Any, context: Any) -> Any:

@@ -1,5 +1,5 @@
 """Preview of the effects that a cancel would undo or leave.
-Pages use a rate-limited cache; cancels don't."""
+Pages use a rate-limited cache, but cancels don't."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def undo_view(run: Run) -> UndoView:
         return UndoView("done" if is_over else "possible", seen.is_needed and not is_over, seen.effects, became)
     recorded = reader.undo_of(run.pk)
     begun = next((x for x in recorded if isinstance(x, e.UndoBegun)), None)
-    if begun is None:  # reopened a moment ago: no worker has made the plan yet
+    if begun is None:  # just reopened: no worker has made the plan yet
         return UndoView("under_way", False, preview(run.pk, run.graph_id).effects, {})
     became = {
         (x.of_run, x.of_slot, x.of_attempt): "undone" if isinstance(x, e.EffectUndone) else "left"
@@ -98,7 +98,7 @@ def chosen(run: Run, effects: str | None) -> dict[str, str]:
         seen = preview(run.pk, run.graph_id)
     except JournalBroken as broken:
         if effects == UNDO:
-            hint = f"Its journal is damaged, so nothing can be undone: {broken}. Leave its effects."
+            hint = f"The run's journal is damaged, so nothing can be undone: {broken}. Leave its effects."
             raise IllegalTransition("cancel", str(run.state), hint) from broken
         return {}
     if not seen.is_needed:
@@ -107,7 +107,7 @@ def chosen(run: Run, effects: str | None) -> dict[str, str]:
         named = [{"field": "effects", "problem": what_of(x), "fix": "undo or leave"} for x in seen.to_undo[:20]]
         n = len(seen.to_undo)
         raise InvalidInput(
-            f"{n} effect{'' if n == 1 else 's'} of this run can be undone: say `undo` or `leave` (see GET …/undo).",
+            f"{n} effect{'' if n == 1 else 's'} of this run can be undone: choose `undo` or `leave` (see GET …/undo).",
             errors=named,
         )
     return {"effects": effects}
@@ -142,13 +142,13 @@ def what_of(effect: Effect) -> str:
 
 
 MAX_KEPT = 64
-# A read is repeated after twenty times its duration at the earliest: after two seconds if it took a tenth of one.
+# A read is repeated at the earliest after twenty times its duration: after two seconds if it took a tenth of a second.
 RESTS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class _CachedPreview:
-    """A cached preview of a journal up to `seq`. It must not be read again before `until` (monotonic)."""
+    """A cached preview of a journal up to `seq`. The journal must not be read again before `until` (monotonic)."""
 
     family: frozenset[str]
     seq: int
@@ -161,7 +161,7 @@ _lock = threading.Lock()
 
 
 def effects_to_decide(run: Run) -> Preview | None:
-    """Return the effects that a cancel has to decide about.
+    """Return the effects that a cancel must decide about.
     None if there are none, or they are unreadable."""
     seq, has_own, family = reader.to_undo(run.pk)
     if run.is_undoing or not (has_own or family):

@@ -1,5 +1,5 @@
-"""The version of a new run: the named one, or the newest that takes new runs.
-A feature may choose another."""
+"""The version of a new run: the named one, or the newest that accepts new runs.
+A feature may choose a different one."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class StartsStopped(VersionClosed):
 
 
 class StartsUnderWay(DurableAgentsError):
-    """Running starts of the agent don't end in time."""
+    """Starts of the agent that are in progress don't end in time."""
 
     status, code, title = 503, "starts-under-way", "Starts are still in progress"
 
     def __init__(self, agent: str) -> None:
-        super().__init__(f"Starts of {agent} were still in progress after a second. Nothing was done; try again.")
+        super().__init__(f"Starts of {agent} were still in progress after a second. Nothing was done. Try again.")
 
 
 class Key(NamedTuple):
@@ -62,7 +62,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The version that a start gets.
+    """The version for a start.
     `event` is recorded if a feature assigned it; `halted` is the halt that covers the run."""
 
     agent: Agent
@@ -85,7 +85,7 @@ def _find_rules() -> features.StartRules | None:
 
 def choose(reference: str, *, tags: Iterable[str] | Mapping[str, str], key: Key) -> Chosen:
     """Return the version of a start.
-    The data that decide about it stay locked until the transaction ends. Raises UnknownAgent, UnknownVersion,
+    The data on which it depends stays locked until the transaction ends. Raises UnknownAgent, UnknownVersion,
     VersionClosed, StartsStopped, ChangedOutside."""
     named = registry.find(reference)
     rules = _find_rules()
@@ -108,7 +108,7 @@ def choose(reference: str, *, tags: Iterable[str] | Mapping[str, str], key: Key)
 
 
 def _open_version(reference: str, named: Agent, closed: Collection[str]) -> Agent:
-    """Return the named version, or the newest that is open. Raises VersionClosed."""
+    """Return the named version, or the newest one that is open. Raises VersionClosed."""
     still_open = [agent for agent in registry.versions(named.name) if agent.version not in closed]
     if "@" not in reference:
         if not still_open:

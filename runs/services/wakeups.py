@@ -1,6 +1,6 @@
 """Wake-up messages over django-q2.
-A message names a run as a hint; the run table is the queue. Only one function can be queued, because django-q2 would
-run any importable name and load any pickle."""
+Wake-ups of workers: a message names a run as a hint; the run table is the queue. Only one function can be queued,
+because django-q2 would run any importable name and load any pickle."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from runs.journal.notify import notify_after_commit
 
 CHANNEL = "durableagents_queue"
 DRIVE = "runs.workers.worker_process.drive"
-# The options that a message may have. Hooks and chains name functions too, and `sync` would run the function here.
+# The options that a message may contain. Hooks and chains name functions too, and `sync` would run the function here.
 _OPTIONS = frozenset({"id", "name", "func", "args", "kwargs", "started", "ack_failure", "cluster", "group"})
 
 # For connections other than Django's: the row belongs in the transaction that makes the run ready, the notification
@@ -68,7 +68,7 @@ def refuse(task: dict[str, Any], **_: Any) -> None:
     if name != DRIVE:
         raise NotQueueable(name, "it is not the allowed function")
     if extra := set(task) - _OPTIONS or set(task["kwargs"]):
-        raise NotQueueable(name, f"a wake-up takes no {', '.join(sorted(extra))}")
+        raise NotQueueable(name, f"a wake-up does not accept {', '.join(sorted(extra))}")
     if len(task["args"]) != 1 or not is_run_id(task["args"][0]):
         raise NotQueueable(name, "a wake-up must have exactly one id")
 

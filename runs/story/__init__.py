@@ -1,6 +1,6 @@
-"""A run's story, folded from its journal event by event without payloads.
-The fold can be cached and continued. `Fold.story` copies the requested parts, so readers need no lock. `Story.open`
-adds what only payloads contain."""
+"""A run's story: a projection of its journal, built event by event without payloads.
+The projection (`Fold`) can be cached and continued. `Fold.story` copies the requested parts, so readers need no lock.
+`Story.open` adds what only payloads contain."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ DAMAGED_TOLD = 5
 @dataclass(slots=True)
 class Crash:
     """The loss of a worker and the run's next step.
-    `in_flight` are the calls that were sent and not answered."""
+    `in_flight` are the calls that were sent but not answered."""
 
     at: datetime
     seq: int
@@ -62,7 +62,7 @@ class Crash:
 
     @property
     def took(self) -> float | None:
-        """Return the seconds from the loss to the next worker's first step, as counted on the page of recoveries."""
+        """Return the seconds from the loss to the next worker's first step, as on the page of recoveries."""
         return None if self.back_at is None else (self.back_at - self.at).total_seconds()
 
 
@@ -80,7 +80,7 @@ class Trouble:
     details: Any = None
 
     def open(self, lines: Mapping[int, EventLine]) -> None:
-        """Add what only the payload contains."""
+        """Add the parts that only the payload contains."""
         if line := lines.get(self.seq):
             self.message, self.trace = message_of(line), trace_of(line)
             self.details = line.get("details") if line.kind != "OperatorNeeded" else self._evidence(line.shown)
@@ -111,7 +111,7 @@ class Trouble:
 @dataclass(frozen=True, slots=True)
 class Want:
     """The parts of a story that a page shows.
-    Pages count from the newest; 0 means none. Sizes may be None for all."""
+    Pages count from the newest; 0 means none. A size of None means all."""
 
     row_page: int = 1
     rows: int | None = None
@@ -150,7 +150,7 @@ class Fold:
     forks: deque[Fact] = field(default_factory=lambda: deque(maxlen=CLOSED_TOLD))
     answers: list[Fact] = field(default_factory=list)
     questions: dict[tuple[str | None, Any], int] = field(default_factory=dict)
-    # The last crash, as long as the next worker has taken no step.
+    # The last crash, until the next worker takes a step.
     _down: Crash | None = field(default=None, repr=False)
     # The steps of all parts by kind of event, looked up once per event.
     _steps: dict[str, list[tuple[Any, Callable[[Any, Fact], None]]]] = field(default_factory=dict, repr=False)
@@ -168,7 +168,7 @@ class Fold:
                 self._steps.setdefault(kind, []).append((part, step))
 
     def take(self, line: Fact) -> None:
-        """Fold in one event. A damaged one is only listed as damaged."""
+        """Fold in one event. A damaged event is only listed as damaged."""
         self.last, self.length = line, self.length + 1
         if line.damage:
             self.damages += 1
@@ -205,7 +205,7 @@ class Fold:
         return None if effect is None else replace(effect)
 
     def story(self, now: datetime, want: Want = ALL, case: str | None = None) -> Story:
-        """Return the unopened story at the time `now`.
+        """Return the story at the time `now`, without its payloads.
         `case` is the slot of the call that a person must settle."""
         effects = self.effects.all()
         size = want.effects or max(len(effects), 1)
@@ -323,8 +323,10 @@ class Story:
         return self.damages - len(self.damaged)
 
     def open(self, opened: Opener, drawn: Container[tuple[int, int]] = ()) -> Story:
-        """Add what the payloads of the shown events contain. `drawn` are keys of effects whose HTML is cached
-        already."""
+        """Add content from the payloads of the shown events.
+
+        `drawn` are keys of effects whose HTML is already cached.
+        """
         wanted = {*self.events, *(gate.decided_seq for gate in self.gates), *(trouble.seq for trouble in self.troubles)}
         calls = [effect for effect in self.effects.shown if effect.face not in drawn]
         calls += [] if self.effects.case is None else [self.effects.case]
@@ -340,7 +342,7 @@ class Story:
 
 def window(everything: list[Any], page: int, size: int) -> tuple[list[Any], int, int, int]:
     """Return a page of a list counted from its newest end.
-    Also returns how many items come before it, and the adjacent pages (0: none)."""
+    Also returns the number of items before it, and the adjacent pages (0: none)."""
     pages = max((len(everything) + size - 1) // size, 1)
     page = min(max(page, 1), pages)
     end = len(everything) - (page - 1) * size
@@ -380,7 +382,7 @@ def _requested(fold: Fold, line: Fact) -> None:
 
 
 def _done(fold: Fold, line: Fact) -> None:
-    # A worker that stops on request only names the role. The request names the person.
+    # A worker that stops on request only records the role. The request records the person.
     fold.requested_by = fold.requested_by if line.clear["by"] == "operator" else line.clear["by"]
 
 

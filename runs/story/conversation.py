@@ -1,5 +1,5 @@
 """A run's transcript in pages, for which only the shown events are read.
-A row's place is its event and its position within it; its `idx` counts within its conversation."""
+A row's place is its event and the position within that; `idx` counts within its conversation."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Row:
 def transcript(
     run_id: UUID, *, most: int, most_bytes: float = math.inf, since: Place = (0, 0), skip: int = 0
 ) -> list[Row]:
-    """Return up to `most` messages from a place on, in the journal's order, after skipping some.
-    The first row with which payloads exceed `most_bytes` is the last."""
+    """Return up to `most` messages from a position on, in the journal's order, after skipping some.
+    The result ends with the first row with which payloads exceed `most_bytes`."""
     with locked_story(run_id) as kept:
         transcript = kept.fold.transcript
         seqs, talks, owners = transcript.events, transcript.talks, transcript.owners
@@ -84,7 +84,7 @@ def said_before(run_id: UUID, talk: Talk, seq: int) -> int:
         for one in some:
             total += len(said_in(lines[one])) if one in lines else 0
             more.append(total)
-        # A new list is stored each time, because concurrent counters get the same result.
+        # A new list is stored each time, because concurrent counts have the same result.
         counts = talk.counts = [*counts, *more]
     return counts[n - 1] if n else 0
 

@@ -35,8 +35,8 @@ def _may_lack_code(clear: bytes) -> bool:
 
 
 def mark_gaps(newest_first: Sequence[EventLine]) -> None:
-    """Note on each event of a journal's part which events are missing before it.
-    Broken links are noted too."""
+    """Record, on each event of a part of a journal, which events are missing before it.
+    Broken links are recorded too."""
     for line, older in pairwise(newest_first):
         if older.seq + 1 < line.seq:
             first, last = older.seq + 1, line.seq - 1

@@ -1,4 +1,4 @@
-"""A run's effects, call by call, as a pure fold over the journal without payloads."""
+"""A run's effects, call by call, as a projection of the journal without payloads (pure)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Effect:
     """A logical call with an effect. `status` selects its template.
 
     held, cleared, rejected, expired (at its gate) · sent, accepted, not_sent (in progress) · committed, failed,
-    unknown, settled_not · undone. `open` adds what the payloads of the noted events contain. `touched` is the last
-    event that changed it; `late` a late result about attempt `told_of`; `contradicted` the recorded outcome that it
+    unknown, settled_not · undone. `open` adds content from the payloads of these events. `touched` is the last event
+    that changed it, `late` a late result about attempt `told_of`, and `contradicted` the recorded outcome that it
     contradicts, while unanswered (see `findings`).
     """
 
@@ -86,7 +86,7 @@ class Effect:
         return (*self.requests, self.answered, self.troubled, self.traced, self.witness)
 
     def open(self, lines: Mapping[int, EventLine]) -> None:
-        """Add what only the payloads contain."""
+        """Add the parts that only the payloads contain."""
         for line in (lines[seq] for seq in self.requests if seq in lines):
             if line.is_hidden:
                 self.arguments = line.payload
@@ -139,7 +139,7 @@ class Effects:
         return self.by_slot.get(line.slot or "")
 
     def turn(self, effect: Effect, status: str, line: Fact) -> None:
-        """Set an effect's status by an event."""
+        """Set an effect's status according to an event."""
         self.tally[effect.status] -= 1
         self.tally[status] += 1
         effect.status, effect.changed_at, effect.touched = status, line.at, line.seq
@@ -149,13 +149,13 @@ class Effects:
             self._sent.pop(id(effect), None)
 
     def note(self, effect: Effect, line: Fact) -> str:
-        """Note a finding or a late result. Returns the recorded outcome that it contradicts."""
+        """Record a finding or a late result. Returns the recorded outcome that this contradicts."""
         belies = self._findings.take(line)
         effect.contradicted = self._findings.contradicted(effect.slot)
         return belies
 
     def lost(self, line: Fact) -> None:
-        """Note that a worker's death interrupted the calls in flight."""
+        """Record that a worker's death interrupted the calls in progress."""
         for effect in self._sent.values():
             effect.interrupted, effect.touched = effect.interrupted + 1, line.seq
 
@@ -201,7 +201,7 @@ _AT_ITS_GATE = {"approve": "cleared", "approved": "cleared", "expired": "expired
 
 def _amended(effects: Effects, line: Fact) -> None:
     """Remove a held call that is requested again with changed arguments.
-    A person changed them, so both are one effect."""
+    Since a person changed the arguments, both are one effect."""
     held = effects.by_slot.pop(effects._held.pop(line.slot or "", ""), None)
     if held is not None:
         effects.tally[held.status] -= 1
@@ -305,7 +305,7 @@ def _undone(effects: Effects, line: Fact) -> None:
 
 
 def _note_late_result(effects: Effects, line: Fact) -> None:
-    """Note a late result from the worker or the upstream.
+    """Record a late result from the worker or the upstream system.
     A contradiction is kept until a person has answered it."""
     effect = effects.at(line)
     if effect is not None:

@@ -13,7 +13,7 @@ ON_RECORD = {
     "refused": "it was refused",
 }
 UPSTREAM = {"happened": "it happened", "did_not": "it did not happen", "nothing": "no usable answer"}
-# Texts for late results: who reports which outcome.
+# Texts for late results: the reporter and the outcome.
 WITNESSES = {
     "happened": ("the sending worker of", "reports that it happened"),
     "accepted": ("the sending worker of", "reports that it was accepted"),
@@ -43,7 +43,7 @@ class Findings:
         self._of: dict[str, dict[int, Finding]] = {}
 
     def take(self, line: Fact) -> str:
-        """Fold in a finding or a late result. Returns the recorded outcome that it contradicts, if any."""
+        """Add a finding or a late result. Returns the recorded outcome that this contradicts, if any."""
         attempts = self._of.get(line.slot or "", {})
         known = attempts.get(line.attempt)
         if line.kind in ("ToolReturned", "CallbackReceived"):  # most calls have neither, so nothing is stored for them

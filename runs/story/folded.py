@@ -1,7 +1,7 @@
-"""A cache of folded stories per process, so that a page costs only the events since the last view.
+"""A cache of stories per process, so that a page costs only the events since the last view.
 Its memory is bounded. Every view compares the last folded event and the next one's link. Newly opened pages, and live
-ones every few seconds, also compare count, transactions and places of all folded rows; in PostgreSQL, any change of a
-row alters these. If anything differs, the run is folded again.
+ones every few seconds, also compare count, transactions and physical positions of all folded rows; in PostgreSQL, any
+change of a row alters these. If anything differs, the story is built again.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _REQUESTS = f"""
         SELECT count(*), coalesce(sum(xmin::text::bigint + hashtid(ctid)), 0) FROM ledger_event
         WHERE run_id = %s AND seq <= %s
     ) AS known LEFT JOIN ({_FACTS}) AS facts ON true ORDER BY seq"""
-# For a run that is folded from its start: first the checksum of all rows, then the rows. If a row is changed in
-# between, the changed row is folded with the old checksum, so the next view notices.
+# For a run that is folded from its start: first the checksum of all rows, then the rows. If a row changes in between,
+# the changed row is folded with the old checksum, so the next view notices.
 _KNOWN = """
     SELECT last.*, known.* FROM (
         SELECT seq, hash, xmin::text::bigint + hashtid(ctid) FROM ledger_event
@@ -64,7 +64,7 @@ _WINDOW = f"{_WHOLE} AND seq < %s ORDER BY seq DESC LIMIT %s"
 
 
 class LastEvent(NamedTuple):
-    """The last folded event, as values that differ if it was changed."""
+    """The last folded event, as values that reveal whether it was changed."""
 
     seq: int
     hash: bytes
@@ -76,8 +76,8 @@ NOTHING = LastEvent(_FIRST, b"", 0)
 
 class Drawn:
     """Cached HTML of the unchanging parts of a run (effects up to their last event, events, messages).
-    It contains nothing that depends on time or reader, and no forms. Thread-safe, because each operation is atomic in
-    the interpreter."""
+    The HTML contains no forms, and nothing that depends on time or reader. Thread-safe, because each operation is
+    atomic in the interpreter."""
 
     def __init__(self) -> None:
         self._pieces: dict[Hashable, str] = {}
@@ -89,7 +89,7 @@ class Drawn:
 
     def keep(self, key: Hashable, html: str) -> None:
         """Cache a part.
-        If there are too many, all are dropped, because the current ones are drawn again at the next view."""
+        If there are too many parts, all are dropped; the current ones are rendered again at the next view."""
         if self.bytes + len(html) > MAX_HTML_BYTES or len(self._pieces) >= MAX_PIECES:
             self._pieces, self.bytes = {}, 0
         if len(html) * 4 <= MAX_HTML_BYTES:
@@ -97,7 +97,7 @@ class Drawn:
             self.bytes += len(html)
 
     def doubt(self, seq: int, why: str) -> None:
-        """Note an event that can't be trusted, for as long as HTML drawn from it is cached."""
+        """Record an event that can't be trusted, for as long as HTML rendered from it is cached."""
         if len(self._doubts) < MAX_DOUBTS:
             self._doubts[seq] = why
 
@@ -108,7 +108,7 @@ class Drawn:
 
 @dataclass
 class CachedStory:
-    """One run's fold. Must be used under its lock."""
+    """One run's fold. Use this only under the lock."""
 
     run_id: UUID
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -151,7 +151,7 @@ class CachedStory:
             self.last, self.prints = LastEvent(seq, bytes(hash_), print_), int(prints)
 
     def _take_some(self, since: int, until: int) -> int | None:
-        """Fold one batch of rows. Returns where the next one begins, or None at the end."""
+        """Fold one batch of rows. Returns where the next batch begins, or None at the end."""
         with connection.cursor() as cursor:
             cursor.execute(_PLAIN, [self.run_id, since, until, AT_ONCE])
             with _uncollected():
@@ -182,8 +182,8 @@ class CachedStory:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Disable the garbage collector, because a fold leaves no cycles, so collections would be wasted.
-    With several threads, the one that disabled it enables it again."""
+    """Disable the garbage collector, because folding creates no cycles, so collections would be wasted.
+    If several threads do so, the one that disabled it enables it again."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -244,7 +244,7 @@ def cached_stories() -> dict[UUID, int]:
 
 
 def undraw(run_id: UUID) -> None:
-    """Forget the HTML that shows a run's content."""
+    """Drop the HTML that shows a run's content."""
     with _guard:
         if run_id in _kept:
             _kept[run_id].drawn = Drawn()
@@ -288,7 +288,7 @@ class Opened:
 
 
 def _lines(drawn: Drawn, statement: str, run_id: UUID, *values: Any) -> list[EventLine]:
-    """Return stored events. Untrusted ones are noted in the cached HTML, which may outlive this request."""
+    """Return stored events. Untrusted events are recorded with the cached HTML, which may outlive this request."""
     with connection.cursor() as cursor:
         cursor.execute(statement, [run_id, *values])
         rows = [Stored(*row) for row in cursor.fetchall()]

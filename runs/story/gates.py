@@ -1,4 +1,4 @@
-"""Approval requests and decisions, as a pure fold over the journal without payloads."""
+"""Approval requests and decisions, as a projection of the journal without payloads (pure)."""
 
 from __future__ import annotations
 

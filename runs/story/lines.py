@@ -1,4 +1,4 @@
-"""A journal event as the console reads it: columns, clear fields, and the payload, which is opened on demand."""
+"""A journal event for the console: columns, unencrypted fields, and the payload, which is opened on demand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ledger.events import KINDS, Event, encode_clear
 from ledger.redacted import without_redacted
 from ledger.web.seeing.payloads import ERASED, HIDDEN, Hidden, is_open
 
-# Actions whose payload holds more than the reason.
+# Actions whose payload contains more than the reason.
 _WITH_REASON = frozenset({"ContextInjected", "InputAnswered", "OutcomeProposed", "ToolReconciled"})
 
 
@@ -64,8 +64,8 @@ class Bare:
 
 @dataclass
 class EventLine:
-    """One event. `clear` has its fields, for example `clear["tool"]`.
-    `damage` tells why they can't be trusted, and `gap` which events are missing before it."""
+    """One event. `clear` contains its unencrypted fields, for example `clear["tool"]`.
+    `damage` tells why these can't be trusted, and `gap` which events are missing before it."""
 
     seq: int
     at: datetime
@@ -87,8 +87,7 @@ class EventLine:
 
     @cached_property
     def payload(self) -> Any:
-        """Return the payload, a placeholder if it is hidden, or an explanation if it is unreadable, because pages must
-        still show."""
+        """Return the payload, a placeholder if it is hidden, or an explanation if it is unreadable."""
         if self.is_hidden:
             return self.placeholder
         try:
@@ -105,14 +104,14 @@ class EventLine:
     def shown(self) -> Any:
         """Return the payload without callback tokens, which would authorize an answer."""
         if self.kind == "ApprovalRequested":
-            return self.payload  # A decision's payload is shown unchanged, because plans hold no tokens.
+            return self.payload  # A decision's payload is shown unchanged, because plans contain no tokens.
         if self.kind == "ToolInvoked" and isinstance(self.payload, dict) and self.payload.get("callback_token"):
             return masked({**self.payload, "callback_token": MASK})
         return masked(self.payload)
 
     def hide(self, placeholder: Hidden = HIDDEN) -> None:
         """Remove the payload unless it is public, but keep a person's reason.
-        For an erased run, nothing is kept."""
+        For an erased run, the reason is removed too."""
         if self.sealed is not None and (placeholder is ERASED or not is_open(self.kind)):
             self.placeholder = placeholder
             self.reason = self.get("justification", "") if self.kind in _WITH_REASON else ""
@@ -162,14 +161,14 @@ class EventLine:
         return self.payload.get(key, default) if isinstance(self.payload, dict) else default
 
 
-# Folds read these fields, and never the payload.
+# Projections read these fields, and never the payload.
 Fact = Bare | EventLine
 # Events that may come between a claim and the worker's first step.
 _NO_STEP = frozenset({"RunClaimed", "PauseRequested", "CancelRequested", "WorkerLost"})
 
 
 def is_step(line: Fact) -> bool:
-    """Return whether the event shows that the run is driven, by the rules of `runs.fleet.incidents`."""
+    """Return whether the event shows that the run is driven, according to the rules of `runs.fleet.incidents`."""
     return line.kind not in _NO_STEP
 
 
@@ -194,11 +193,11 @@ def read(rows: Iterable[Stored]) -> Iterator[EventLine]:
 
 
 def clear_of(kind: str, stored: bytes) -> tuple[dict[str, Any], str]:
-    """Return an event's clear fields, and a description of the damage if they don't fit its kind."""
+    """Return an event's unencrypted fields, and a description of the damage if they don't fit its kind."""
     try:
         clear = from_json(stored)
     except ValueError:
-        # The quick parser is stricter (half surrogate pairs, depth), so the usual one decides about what it refuses.
+        # The fast parser is stricter (half surrogate pairs, depth), so text that it refuses is parsed by the usual one.
         try:
             clear = _in_whole_characters(json.loads(stored))
         except (ValueError, RecursionError) as error:
@@ -224,12 +223,12 @@ def mislabelled(kind: str, slot: str | None, attempt: int, clear: dict[str, Any]
     """Return a description of the damage if the columns, which no hash covers, contradict the content."""
     if not clear or (clear.get("kind", kind), clear.get("slot"), clear.get("attempt", 0)) == (kind, slot, attempt):
         return ""
-    return f"its columns say {kind} at {slot or 'no slot'}, attempt {attempt}, but its content says something else"
+    return f"its columns say {kind} at {slot or 'no slot'}, attempt {attempt}, which differs from its content"
 
 
 @cache
 def _fields(kind: str) -> tuple[tuple[str, frozenset[type], Any, bool], ...]:
-    """Return a kind's clear fields: name, types that certainly fit, full type hint, and whether it is required."""
+    """Return a kind's unencrypted fields: name, types that certainly fit, full type hint, whether required."""
     cls = KINDS.get(kind)
     if cls is None:
         return ()

@@ -29,8 +29,8 @@ class Bar:
 @dataclass(slots=True)
 class Row:
     """A row of the timeline.
-    `is_cut` marks a crash after which the next worker was lost before its first step. `run` is the child that the row
-    is about. `noted` and `traced` are the events from whose payloads `open` takes text and traceback."""
+    `is_cut` marks a crash after which the next worker was lost before its first step. `run` is the child run that the
+    row is about. `noted` and `traced` are the events from whose payloads `open` takes text and traceback."""
 
     kind: RowKind
     label: str
@@ -61,7 +61,7 @@ class Row:
         return None if self.end is None else (self.end - self.start).total_seconds()
 
     def open(self, lines: Mapping[int, EventLine]) -> None:
-        """Add what only the payloads contain."""
+        """Add the parts that only the payloads contain."""
         if line := lines.get(self.noted):
             self.note += (line.get("justification") or "") if line.kind in _DECIDE else message_of(line)
         self.trace = trace_of(lines[self.traced]) if self.traced in lines else ""
@@ -69,7 +69,7 @@ class Row:
 
 @dataclass
 class RowPage:
-    """A page of rows at a given time: open rows end at that time, and visits have their bars."""
+    """A page of rows at a given time: open rows end at that time, and visits include their bars."""
 
     rows: list[Row] = field(default_factory=list)
     hidden: int = 0

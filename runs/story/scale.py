@@ -1,6 +1,6 @@
 """Maps time to percentages of the timeline's width.
 They are SVG attributes, because the content policy forbids inline styles. By default the gap between two points in time
-is drawn logarithmically, because runs work for milliseconds and wait for days.
+is drawn logarithmically, because a run may work for milliseconds and wait for days.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TURNS = {
     "RunFailed": ENDED,
     "RunCompleted": ENDED,
 }
-# Events that make a waiting run ready. While it is paused, they don't.
+# Events that make a waiting run ready. While it is paused, these events don't.
 _WAKES = frozenset(
     {"WaitResolved", "ApprovalDecided", "CallbackReceived", "ToolReconciled", "ChildEnded", "UpstreamAsked"}
 )
@@ -69,13 +69,13 @@ class Pace:
             last = self.segments[-1]
             last.end = line.at
             self._spent[last.what] = self._spent.get(last.what, 0.0) + (line.at - last.start).total_seconds()
-            # If a clock was set back, the order needed for searching is lost.
+            # If a clock was set back, the segments lack the order needed for searching.
             self._is_ordered = self._is_ordered and last.start <= line.at
         self.segments.append(Segment(turn, line.at))
         self._starts.append(line.at)
 
     def within(self, start: datetime, end: datetime, most: int | None = None) -> list[Segment]:
-        """Return the segments within an interval that aren't empty; if there are many, only the latest."""
+        """Return the non-empty segments within an interval; if there are many, only the latest."""
         known = self.segments
         if self._is_ordered:
             last = bisect_right(self._starts, end)

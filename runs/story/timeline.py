@@ -1,5 +1,5 @@
 """A run's timeline as rows of bars: visits with their content, crashes, waits.
-It is a pure fold without payloads."""
+This is a projection without payloads (pure)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from runs.story.scale import DOWN, PAUSED, QUEUED, WAITING, WORKING, Pace
 _TONES = {WORKING: "done", QUEUED: "queue", WAITING: "wait", PAUSED: "hold", DOWN: "down"}
 
 
-# Bars narrower than a hundredth can't be told apart, so of more bars only the latest are drawn.
+# Bars narrower than a hundredth can't be told apart, so if there are more, only the latest are drawn.
 MAX_BARS = 150
 
 
@@ -43,7 +43,7 @@ class Timeline:
     _pause: Row | None = None
 
     def stepped(self, line: Fact) -> None:
-        """End a crash at the next worker's first step. Need not be called while no crash is open."""
+        """End a crash at the next worker's first step. Needs to be called only while a crash is open."""
         if self.crash is not None and self._is_claimed and is_step(line):
             self.finish(self.crash, line.at)
             self.crash = None
@@ -69,7 +69,7 @@ class Timeline:
 
     @property
     def under_way(self) -> str:
-        """Return the latest call or request that awaits its answer."""
+        """Return the latest call or request that waits for its answer."""
         rows = [row for row in self._open.values() if row.kind in ("call", "think")]
         return max(rows, key=lambda row: row.seq).label if rows else ""
 
@@ -108,7 +108,7 @@ class Timeline:
 
 
 def _as_of(row: Row, pace: Pace, until: datetime, *, is_over: bool) -> Row:
-    """Return a copy that ends at `until`, in which a visit has the bars of its pace."""
+    """Return a copy that ends at `until`, in which visits have their bars."""
     bars = [replace(bar) for bar in row.bars[-MAX_BARS:]]
     row = replace(row, bars=bars)
     if row.is_open and is_over:
@@ -192,7 +192,7 @@ _WITNESSES = {"hook": "upstream was asked", "worker": "reported by the sending w
 
 def _reconciled(timeline: Timeline, line: Fact) -> None:
     wait = timeline._waits.get((line.slot or "", "reconcile", line.clear.get("n", 0)))
-    if wait is not None and wait.is_open:  # the verdict itself ends its wait
+    if wait is not None and wait.is_open:  # the verdict itself ends the wait
         timeline.finish(wait, line.at)
     row = timeline._calls.get(line.slot or "")
     if row is None:
@@ -253,7 +253,7 @@ _SINCE: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "ApprovalEscalated": lambda f: f"escalated to {f['to']}",
     "InquiryMade": lambda f: f"{f['by']} asked {f['to']}",
     "InquiryEnded": lambda f: f"{f['by']} answered" if f["outcome"] == "answered" else "",
-    "ApprovalDelegated": lambda f: f"{f['by']} delegated it to {f['to']}",
+    "ApprovalDelegated": lambda f: f"{f['by']} delegated the request to {f['to']}",
 }
 
 

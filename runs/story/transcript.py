@@ -1,5 +1,5 @@
 """Messages between the run and its models, turn by turn, with tool results in between.
-It is a pure fold that notes speakers and times. Texts are read from payloads when they are shown."""
+This is a pure projection that records speakers and times. Texts are only read from payloads when they are shown."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ Opener = Callable[[Iterable[int]], Mapping[int, EventLine]]
 @dataclass
 class Transcript:
     """All conversations of a run in order of start, and the events with messages.
-    Most views need none of it, so events are only noted in `heard` (kind, seq, time, then node, conversation or slot,
-    and assistant) and sorted on demand. `heard` is one flat list, because the garbage collector would traverse a tuple
-    for each event."""
+    Most views don't need them, so events are only collected in `heard` (kind, seq, time, then node, conversation or
+    slot, and assistant) and sorted on demand. `heard` is one flat list, because the garbage collector would traverse a
+    tuple for each event."""
 
     heard: list[Any] = field(default_factory=list)
     _talks: list[Talk] = field(default_factory=list)
@@ -127,7 +127,7 @@ class Transcript:
         return self._note(seq, n)
 
     def _observed(self, seq: int, slot: str) -> None:
-        """Note a tool's result in the first conversation whose slot is a prefix of the result's slot."""
+        """Add a tool's result to the first conversation whose slot is a prefix of the result's slot."""
         names = (slot[:n] for n, letter in enumerate(slot) if letter == "/")
         known = [self._open[name] for name in names if name in self._open]
         if known:
@@ -260,11 +260,11 @@ def said_in(line: EventLine) -> list[TranscriptMessage]:
 
 
 def prompts(line: EventLine) -> list[TranscriptMessage]:
-    """Return the messages that a request adds: instructions, prompts, and results that no other event holds."""
+    """Return the messages that a request adds: instructions, prompts, and results that no other event contains."""
     messages = []
     for message in _messages(line.payload):
         if isinstance(message.get(COMPACTS), int):
-            what = f"The {message[COMPACTS]} oldest messages are summarised: the summary replaces them from here on."
+            what = f"The {message[COMPACTS]} oldest messages are summarised; from here on, the summary replaces them."
             messages.append(TranscriptMessage("engine", line.at, line.seq, what, title="nears the window"))
             continue
         if isinstance(message.get("instructions"), str) and message["instructions"]:
@@ -320,7 +320,7 @@ def _parts(message: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _content(content: Any) -> tuple[str, Any]:
-    """Return text as text, and JSON, also within a string, as data. Invalid or too deep JSON stays text."""
+    """Return text as text, and JSON (even within a string) as data. Invalid or too deeply nested JSON stays text."""
     if isinstance(content, str):
         if content[:1] in "{[" and content:
             try:

@@ -1,4 +1,4 @@
-"""Template tags for a run's status, the parts of its page, and the text of a wait, whatever its detail contains."""
+"""Template tags for a run's status, the parts of its page, and the text of a wait, even with a damaged detail."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ register = template.Library()
 
 @register.filter
 def attribute(one: ShownAttribute) -> SafeString:
-    """Return an attribute's value: text from outside as data, or our own words."""
+    """Return an attribute's value: text from outside is returned as data, our own words as text."""
     return format_html_join(", ", "{}", ((datum(text),) for text in one.texts)) if one.texts else visible(one.words)
 
 
@@ -49,13 +49,13 @@ def log_text(line: LogLine) -> SafeString:
 
 @register.filter
 def named(wait: Wait | None) -> str:
-    """Return the name of a wait: its title, tool, or at least its kind."""
+    """Return the name of a wait: its title, its tool, or at least its kind."""
     return display.name_of(wait)
 
 
 @register.filter
 def told(wait: Wait | None, names: str) -> str:
-    """Return the first text in the wait's detail under these names (separated by blanks).
+    """Return the first text in the wait's detail under these names (separated by spaces).
     "" if there is none."""
     return display.detail_text(wait, *names.split())
 
@@ -68,7 +68,7 @@ def begun_again(made: Fact) -> SafeString:
 @register.simple_tag(takes_context=True)
 def checkpoint(context: template.Context, point: Point) -> SafeString:
     """Return a checkpoint as HTML.
-    It can be cached, because the template shows nothing that depends on reader or time."""
+    The HTML can be cached, because nothing in the template depends on reader or time."""
     dossier = context["d"]
     seen = {"point": point, "d": dossier}
     return _once(
@@ -86,7 +86,7 @@ def trace_link(run: Run) -> SafeString:
 
 @register.simple_tag(takes_context=True)
 def effect(context: template.Context, effect: Effect) -> SafeString:
-    """Return an effect of the lane as HTML. The payloads of a cached one were not read."""
+    """Return an effect of the lane as HTML. If it is cached, its payloads were not read."""
     dossier = context["d"]
     html = dossier.drawn_effects.get(effect.face)
     if html is None:
@@ -141,7 +141,7 @@ def timeline_row(context: template.Context, placed: Placed) -> SafeString:
 
 @register.simple_tag
 def undoable(run: Run) -> Preview | None:
-    """Return the effects that a cancel has to decide about; None if there are none or they are unreadable."""
+    """Return the effects that a cancel must decide about; None if there are none or they are unreadable."""
     found = effects_to_decide(run)
     if found is None or reads(run.pk):
         return found
@@ -183,7 +183,7 @@ def called(field: str) -> str:
 
 @register.filter
 def cap_changes(record: Any) -> list[str]:
-    """Return the caps that an action set, as one text each, from its record."""
+    """Return the caps that an action set, each as a text, from the action's record."""
     return budgets.changes(record.before, record.after)
 
 

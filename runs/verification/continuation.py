@@ -84,13 +84,13 @@ class Continuation:
             return
         come = _come(successor.pk)
         if come is None or come.origin != str(self.journal.run_id) or come.how != _GOES_ON[gone.KIND]:
-            yield f"run {successor.pk}, which continues it, does not say so"
+            yield f"run {successor.pk}, which continues it, does not name it"
         if isinstance(gone, e.RunHandedOff) and (born := _born_as(successor.pk)) != gone.agent:
-            yield f"it was handed off to {gone.agent}, but its continuation is of {born}"
+            yield f"it was handed off to {gone.agent}, but its continuation began as {born}"
 
     def _about_the_origin(self, come: e.RunCarriedOn) -> Iterator[str]:
         if successor_id(come.origin) != str(self.journal.run_id):
-            yield f"it says that it continues run {come.origin}, whose continuation would have a different id"
+            yield f"it claims to continue run {come.origin}, whose continuation would have a different id"
             return
         if not Run.objects.filter(pk=come.origin).exists():
             yield f"the run that it continues, {come.origin}, is missing"
@@ -101,11 +101,11 @@ class Continuation:
             if isinstance(event := _read(row), (e.RunRenewed, e.RunHandedOff))
         ]
         if [(x.successor, _GOES_ON[x.KIND]) for x in carried] != [(str(self.journal.run_id), come.how)]:
-            yield f"run {come.origin}, which it continues, does not say so"
+            yield f"run {come.origin}, which it continues, does not name it"
         before = _come(UUID(come.origin))
         first, turn, handoffs = (before.first, before.turn, before.handoffs) if before else (come.origin, 0, 0)
         if (come.first, come.turn, come.handoffs) != (first, turn + 1, handoffs + (come.how == HANDOFF)):
-            yield f"first, turn and handoffs do not follow those of run {come.origin}"
+            yield f"first, turn and handoffs do not match those of run {come.origin}"
         yield from self._about_the_signals(come)
 
     def _about_the_signals(self, come: e.RunCarriedOn) -> Iterator[str]:
@@ -116,7 +116,7 @@ class Continuation:
             if row is None or not isinstance(sent, (e.SignalReceived, e.SignalCarried)):
                 yield f"{what} was not sent to run {come.origin}"
             elif row.taken_by is not None or (sent.by, sent.payload) != (carried.by, carried.payload):
-                yield f"{what} is not the one that run {come.origin} kept"
+                yield f"{what} differs from the one that run {come.origin} kept"
 
 
 def _come(run_id: UUID) -> e.RunCarriedOn | None:
@@ -126,7 +126,7 @@ def _come(run_id: UUID) -> e.RunCarriedOn | None:
 
 
 def _born_as(run_id: UUID) -> str:
-    """Return the version that a run began as. It may have been migrated since."""
+    """Return the version with which a run began. It may have been migrated since."""
     event = _read(Event.objects.filter(run_id=run_id, seq=1).first())
     return f"{event.agent}@{event.version}" if isinstance(event, e.RunCreated) else "nothing"
 

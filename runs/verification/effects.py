@@ -18,13 +18,13 @@ from runs.engine.undoing.visit import undo_summary
 
 Of = tuple[str, str, int]
 Became = e.EffectUndone | e.EffectLeft
-# Events that may reveal an effect that isn't in the plan, or concern an undoing call. They are allowed, because a
-# person decides about them.
+# Events that may reveal an effect missing from the plan, or that concern an undoing call. These events are allowed,
+# because a person decides about them.
 _TELL = (e.CallbackReceived, e.CallbackArrivedLate, e.ToolAnsweredLate, e.ToolReturned, e.ToolReconciled)
 
 
 class Undoing:
-    """A run's undo plan against the outcome of each effect."""
+    """Compares a run's undo plan with the outcome for each effect."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.plan: Plan | None = None
@@ -42,7 +42,7 @@ class Undoing:
                     self.wrong.append(f"event {line.seq}, UndoBegun: the undo had already begun")
                 self.plan = Plan.model_validate(event.payload)
                 if len(self.plan.effects) != event.effects:
-                    self.wrong.append(f"event {line.seq}, UndoBegun: it states a wrong number of effects")
+                    self.wrong.append(f"event {line.seq}, UndoBegun: its number of effects is wrong")
             case e.EffectUndone() | e.EffectLeft():
                 self._take(line.seq, event)
             case e.RunCompleted() | e.RunFailed() | e.RunCancelled() if self.plan is not None:
@@ -57,7 +57,7 @@ class Undoing:
             self.wrong.append(f"{named}: the undo had not begun")
         elif of in self.became:
             self.wrong.append(
-                f"{named}: what became of {_key_of(of)} is already recorded by event {self.became[of][0]}"
+                f"{named}: the outcome for {_key_of(of)} is already recorded in event {self.became[of][0]}"
             )
         elif not self._is_meant(of, event):
             self.wrong.append(f"{named}: {_key_of(of)} was not in the plan")
@@ -86,7 +86,7 @@ class Undoing:
             if effect.what != "child" and of not in self.became:
                 yield f"event {seq}, {end.KIND}: no outcome is recorded for {_key_of(of)}, which was to be undone"
         if payload_of(end).get("undo") != undo_summary(self.plan, self.by_slot):
-            yield f"event {seq}, {end.KIND}: what it says about the undo differs from its outcome"
+            yield f"event {seq}, {end.KIND}: its summary of the undo differs from the recorded outcomes"
 
 
 def _key_of(of: Of) -> str:
@@ -107,7 +107,7 @@ _FACTS: dict[type[e.Event], str] = {
 
 @dataclass(slots=True)
 class _Expected:
-    """A fact as it follows from the event. A set holds all valid values."""
+    """The fact that should follow from the event. A set contains all valid values."""
 
     seq: int
     kind: str
@@ -132,7 +132,7 @@ class Effects:
         self.expected: dict[tuple[str | None, int, str], list[_Expected]] = {}
 
     def see(self, line: EventLine) -> None:
-        """Derive the fact of an event. Only reads and refused reads have none."""
+        """Derive the fact of an event. Only reads and refused reads have no fact."""
         event = line.event
         if not isinstance(event, e.ToolReconciled):
             self.retried_by = event.by if isinstance(event, e.RunRetried) else ""
@@ -145,7 +145,7 @@ class Effects:
         if fact is None or intent is None or intent.replay_class == "pure":
             return
         if isinstance(event, (e.CallbackReceived, e.CallbackArrivedLate)):
-            key = None  # recording a callback needs none
+            key = None  # recording a callback needs no key
         columns = {
             "tool": intent.tool,
             "replay_class": intent.replay_class,
@@ -159,7 +159,7 @@ class Effects:
         self.expected.setdefault((event.slot, event.attempt, fact), []).append(expected)
 
     def _expect_undone(self, line: EventLine, event: e.EffectUndone) -> None:
-        """Expect a fact about the undone effect rather than about the call that undid it."""
+        """Expect a fact about the undone effect instead of the call that undid it."""
         intent, _ = self.intents.get((event.of_slot, event.of_attempt), (None, None))
         columns = {
             "tool": event.tool,
@@ -206,7 +206,8 @@ def _external_ids(event: e.Event) -> Any:
     if isinstance(event, e.ToolReturned):
         return event.external_id
     result = payload_of(event).get("result") if isinstance(event, e.ToolReconciled) else None
-    # Only the tool knows which member of the result is meant, and its version may not be installed here.
+    # Only the tool knows which member of the result is its external id, and the tool's version may not be installed
+    # here.
     return {None, *map(str, result.values())} if isinstance(result, dict) else None
 
 

@@ -32,7 +32,7 @@ class _Look:
 
 
 class Screened:
-    """Compares screenings with their verdicts, and finds refused content that was sent nevertheless."""
+    """Compares screenings with their verdicts, and finds content that was refused but sent nevertheless."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.looks: dict[At, list[_Look]] = {}
@@ -49,9 +49,11 @@ class Screened:
             case e.ToolInvoked() | e.ToolRead() | e.CachedReadTaken() | e.ApprovalRequested() | e.ModelRouted():
                 no = self.refused.get(at)
                 if no is not None and (event.KIND != "ModelRouted" or no.place == "0"):
-                    self.wrong.append(f"event {line.seq}, {event.KIND}: {no.hook} had refused what it sends")
+                    self.wrong.append(
+                        f"event {line.seq}, {event.KIND}: {no.hook} had refused the content that it sends"
+                    )
             case e.ModelFailed(code=code) | e.ToolFailed(code=code) if code == CONTENT_REFUSED:
-                # A tool that was called may also fail with a code of that name.
+                # A tool that was called may also fail with the same code.
                 if at not in self.refused and isinstance(event, e.ModelFailed):
                     self.wrong.append(f"event {line.seq}, {event.KIND}: no hook refused it")
             case _:
@@ -64,7 +66,7 @@ class Screened:
             return
         checks[-1].found.append(event)
         if f"{event.hook}@{event.version}" not in checks[-1].screened.hooks:
-            self.wrong.append(f"event {seq}, ContentWithheld: {event.hook}@{event.version} was not asked")
+            self.wrong.append(f"event {seq}, ContentWithheld: {event.hook}@{event.version} was not called")
         is_whole = event.to.split(" ")[0] == "tool" or (event.to.split(" ")[0] == "model" and event.place == "0")
         if event.verdict == "refused" and is_whole and event.source.split(" ")[0] != "tool":
             self.refused[at] = event
@@ -80,7 +82,7 @@ def _counted(look: _Look) -> Iterator[str]:
     what, screened = f"event {look.seq}, ContentScreened,", look.screened
     verdicts = [each.verdict for each in look.found]
     if (screened.refused, screened.replaced) != (verdicts.count("refused"), verdicts.count("replaced")):
-        yield f"{what} counts {screened.refused} refused and {screened.replaced} replaced pieces, unlike the verdicts"
+        yield f"{what} counts {screened.refused} refused and {screened.replaced} replaced pieces, unlike its verdicts"
     replaced = payload_of(screened).get("stands", {})
     unfounded = set(replaced) - {each.place for each in look.found} if isinstance(replaced, dict) else {"?"}
     if unfounded:
@@ -135,7 +137,7 @@ class Messages:
 
 
 _READS = ("ToolRead", "ToolReadAnew")
-_SLACK = timedelta(hours=1)  # by the worker's own clock, a read begins before it is recorded
+_SLACK = timedelta(hours=1)  # on the worker's own clock, a read begins before it is recorded
 
 
 class CachedReads:
@@ -168,7 +170,7 @@ class CachedReads:
 
 
 def _about(hit: e.CachedReadTaken) -> str | None:
-    """Return what is wrong with a cache hit; nothing if its run was deleted."""
+    """Return the problem with a cache hit; empty if its run was deleted."""
     try:
         of = UUID(hit.run_read)
     except ValueError:
@@ -176,11 +178,11 @@ def _about(hit: e.CachedReadTaken) -> str | None:
     rows = list(Event.objects.filter(run_id=of, slot=hit.slot_read, kind__in=_READS).order_by("seq"))
     if not rows:
         is_gone = not Event.objects.filter(run_id=of).exists()
-        return None if is_gone else f"names a read of run {of} at slot {hit.slot_read} that its journal doesn't have"
+        return None if is_gone else f"names a read of run {of} at slot {hit.slot_read} that is not in its journal"
     result = payload_of(hit).get("result")
     found = [row for row in rows if _result(row) == (hit.tool, result)]
     if not found:
-        return f"differs from what run {of} read at slot {hit.slot_read}"
+        return f"differs from the value that run {of} read at slot {hit.slot_read}"
     read_at = [
         row
         for row in found

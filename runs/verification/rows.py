@@ -91,14 +91,14 @@ class RunFields:
             case e.RunCompleted() | e.RunFailed() | e.RunCancelled() as end:
                 self._end(line.seq, end)
             case e.CancelRequested() if self.states == {"paused"}:
-                # A call in doubt is settled before the pause: the run then returns to its waits.
+                # If a call in doubt is settled before the pause, the run then returns to its waits.
                 self.states = {"running", *map(str, WAITING)}
             case _ if isinstance(line.event, _RESOLVE) and not self.states & {"paused", "pending", *ENDED}:
                 # Whether the run was woken depends on its other waits.
                 self.states = self.states | {"running"}
 
     def _move(self, event: e.RunMigrated) -> None:
-        """Apply a migration: the run continues if it has to, but a stopped one stays stopped."""
+        """Apply a migration: the run continues if necessary, but a stopped one stays stopped."""
         self.version, self.generation = event.to.partition("@")[2], event.generation
         self.node = event.node or self.node
         if event.how == REENTERED and not self.states & {"paused", "pending", *ENDED}:
@@ -165,10 +165,10 @@ class RunFields:
         )
         yield from self._about_the_plan(row)
         if (str(row.owner) if row.owner else None) != self.owner:
-            yield f"the run's row: owner says {row.owner}, the journal {self.owner}"
+            yield f"the run's row: owner says {row.owner}, but the journal says {self.owner}"
         if abs(row.created_at - self.journal.at[0]) > SLACK:
             row_at, journal_at = row.created_at.isoformat(), self.journal.at[0].isoformat()
-            yield f"the run's row: created_at says {row_at}, the journal {journal_at}"
+            yield f"the run's row: created_at says {row_at}, but the journal says {journal_at}"
         for column, seq in (
             ("started_at", self.started_seq),
             ("last_checkpoint_at", self.entered_seq),
@@ -217,7 +217,7 @@ _MORE = "people who see runs by the tag {tag!r} can see it, though neither it no
 
 class SeenBy:
     """Compares tag rows with the run's row and those of its parents and predecessors.
-    The journal has no tags."""
+    The journal does not contain tags."""
 
     NEEDS_NO_CONTENT = True
 

@@ -33,14 +33,14 @@ class Checkpoints:
                 yield f"{what} fails its checksum"
             entered = missing.pop(row.seq, None)
             if entered is None:
-                yield f"{what} does not belong to the start of a node"
+                yield f"{what} does not belong to the beginning of a node"
                 continue
             node, visit, digest = entered
             yield from compared(what, row, {"node": node, "visit": visit, "schema_version": 1})
             if digest != cut_digest(row.generation, row.node, row.visit, row.fingerprint, state):
                 yield f"{what} is not the one that its event names"
             if not self.journal.is_just_after(row.seq, row.at):
-                yield f"{what}: its time, {row.at.isoformat()}, differs from its event's"
+                yield f"{what}: its time, {row.at.isoformat()}, differs from that of its event"
         if missing and (expired := features.expired_checkpoints(self.journal.run_id)) is not None:
             gone = [seq for seq in missing if seq <= expired.last_seq]
             if len(gone) != expired.number:
@@ -53,7 +53,7 @@ class Checkpoints:
 
 
 class Signals:
-    """Compares signals with the events that sent them, and with the calls that took them."""
+    """Compares signals with the events that sent them, and with the calls that received them."""
 
     NEEDS_NO_CONTENT = True
 
@@ -122,6 +122,6 @@ class Incidents:
             }
             yield from compared(what, row, right)
             if str(row.worker) != lost.worker or not self.journal.is_about(row.seq, row.at):
-                yield f"{what}: its worker or time differs from its event's"
+                yield f"{what}: its worker or time differs from that of its event"
         for seq in missing:
             yield f"event {seq}, WorkerLost, has no incident"

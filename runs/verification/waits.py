@@ -1,5 +1,6 @@
 """Verification of waits.
-Each must have been opened by an event, and its row must have the journal's outcome, or none yet."""
+Verification of waits: each must have been opened by an event, and its row must have the outcome in the journal, or none
+yet."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from runs.journal.digests import call_secret
 from runs.models import Wait
 from runs.services.halted_time import could_be_put_off, stood_still
 
-# Prefixes of people whose repairs count, and of the slots of stops that a damaged journal couldn't record
+# Prefixes of the actors whose repairs count, and of the slots of stops that a damaged journal couldn't record
 # (runs/workers/failover.py).
 _PEOPLE = ("user:", "key:", "os:")  # accounts, their keys, and the shell of the server
 _OFF_RECORD = "operator/damaged."
@@ -40,7 +41,7 @@ class Key(NamedTuple):
 
 @dataclass
 class _WaitRecord:
-    """A wait as it follows from the journal."""
+    """A wait that should exist according to the journal."""
 
     seq: int
     deadline: datetime
@@ -109,7 +110,7 @@ class Waits:
         self.known[key] = _WaitRecord(line.seq, datetime.fromisoformat(deadline), detail)
 
     def _move(self, approval_id: str, deadline: str, *to: str) -> None:
-        """Move the deadline of an unanswered question to the event's."""
+        """Change the deadline of an unanswered question to that of the event."""
         known = self.known.get(self.questions.get(approval_id, Key(None, 0, "", 0)))
         if known is not None and not known.ends:
             known.deadline = datetime.fromisoformat(deadline)
@@ -169,7 +170,7 @@ class Waits:
                 pass
 
     def _callback(self, slot: str | None, attempt: int) -> Key:
-        """Return the wait for a call's callback. If it was opened several times, that is the newest."""
+        """Return the wait for a call's callback. If it was opened several times, return the newest."""
         rounds = [key.n for key in self.known if key[:3] == (slot, attempt, "webhook")]
         return Key(slot, attempt, "webhook", max(rounds, default=0))
 
@@ -185,7 +186,7 @@ class Waits:
             if known is None:
                 if self._is_repaired(row, self.repairs.pop(key, None)):
                     continue
-                yield f"{what} was opened by no event, or is listed twice"
+                yield f"{what} has no event that opened it, or is listed twice"
                 continue
             yield from self._about(what, row, key, known)
             if row.kind == Wait.Kind.WEBHOOK:
@@ -197,8 +198,8 @@ class Waits:
                 yield f"the token of the call at slot {call[0]} belongs to {count} waits"
 
     def _is_repaired(self, row: Wait, repair: tuple[str, str, int] | None) -> bool:
-        """Return whether a person's action in the journal ended a stop that has no event, and note that.
-        The action covers nothing more: the row may grant nothing and use nothing, and one action ends one stop."""
+        """Return whether a person's action in the journal ended a stop that has no event, and record that.
+        The action covers nothing else: the row must not grant or use anything, and each action ends only one stop."""
         if repair is None:
             return False
         resolution, by, seq = repair
@@ -235,25 +236,25 @@ class Waits:
         detail = row.detail if isinstance(row.detail, dict) else {}
         for name, value in known.detail.items():
             if detail.get(name) != value:
-                yield f"{what}: its {name} is not the one that its event names"
+                yield f"{what}: its {name} differs from the one that its event names"
         yield from self._how_it_ended(what, row, known)
         is_used = self.journal.is_about(known.consumed, row.consumed_at) if known.consumed else row.consumed_at is None
         if not is_used:
-            yield f"{what}: it says that it was {'used' if row.consumed_at else 'not used'}, the journal otherwise"
+            yield f"{what}: it says that it was {'used' if row.consumed_at else 'not used'}; the journal says otherwise"
         if row.kind != Wait.Kind.APPROVAL and (row.grant_hash is not None or row.grant_expires_at is not None):
-            yield f"{what}: it allows a call, which only approvals may do"
+            yield f"{what}: it permits a call, which only approvals may do"
         if (row.consumed_by, row.consumed_attempt) != known.used_by:
             user = f"attempt {row.consumed_attempt} of the call at slot {row.consumed_by}"
-            yield f"{what}: it says that {user} used it last, but the journal says otherwise"
+            yield f"{what}: it says that {user} used it last; the journal says otherwise"
 
     def _is_put_off(self, row: Wait, known: _WaitRecord) -> bool:
-        """Return whether retries and halts can explain a deferred deadline.
-        The time in which its run had ended or was halted doesn't count for a reopened wait. Questions follow their
+        """Return whether retries and halts can explain an extended deadline.
+        The time in which its run had ended or was halted is not counted for a reopened wait. Questions follow their
         calendar: see approvals/deadlines.py."""
         later, none = row.deadline - known.deadline, timedelta()
         over = [(self.journal.at[end - 1], self.journal.at[retry - 1]) for end, retry in known.pauses if end]
         most = sum((max(to - from_, none) + SLACK for from_, to in over), none)
-        if later > most:  # time in both is counted once
+        if later > most:  # time in both is counted only once
             most += could_be_put_off(row) - sum((stood_still(row.run_id, *each) for each in over), none)
         if row.kind == Wait.Kind.APPROVAL and most:
             return later > none
@@ -272,7 +273,7 @@ class Waits:
         if row.resolution is None:
             if known.ends or row.resolved_by is not None or row.resolved_at is not None:
                 end = known.ends[-1][0] if known.ends else "nothing of who ended it"
-                yield f"{what} is open, the journal says {end}"
+                yield f"{what} is open, but the journal says {end}"
             return
         for resolution, by, seq in known.ends:
             if (row.resolution, row.resolved_by) == (resolution, by) and self.journal.is_about(seq, row.resolved_at):
@@ -284,7 +285,7 @@ class Waits:
         is_told = (is_withdrawn or is_settled) and row.resolved_at is not None and row.resolved_by in self.actors
         if known.ends or not is_told:
             ending = known.ends[-1][:2] if known.ends else "nothing"
-            yield f"{what} ended as {row.resolution} by {row.resolved_by}, the journal says {ending}"
+            yield f"{what} ended as {row.resolution} by {row.resolved_by}, but the journal says {ending}"
 
 
 def _is_off_record(key: Key) -> bool:

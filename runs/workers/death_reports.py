@@ -25,7 +25,7 @@ log = logging.getLogger("runs.workers.supervisor")
 
 
 class Clerk:
-    """Reports every death until the database has taken it, and keeps this host's rows up to date."""
+    """Reports every death until the database has accepted it, and keeps this host's rows up to date."""
 
     def __init__(self, signs: Callable[[], list[members.Sign]]) -> None:
         self._signs = signs
@@ -53,8 +53,8 @@ class Clerk:
         self._woken.set()
 
     def close(self, patience_seconds: float) -> None:
-        """Report what is left and the supervisor's own end, within a time limit.
-        The next supervisor finds the rest."""
+        """Report the remaining deaths and the supervisor's own end, within a time limit.
+        The next supervisor will find any others."""
         self._is_closing = True
         self._woken.set()
         self._thread.join(patience_seconds)
@@ -93,8 +93,8 @@ class Clerk:
                 trace = None if isinstance(error, DatabaseError) else error
                 log.warning(log_messages.DEATH_NOT_REPORTED, incarnation, type(error).__name__, exc_info=trace)
             return False
-        # Only now: while the row is still alive, the next supervisor reports this death if this one dies before it
-        # does.
+        # Removed only now: if this supervisor dies before the report, the next one still finds the process recorded as
+        # alive.
         members.bury(incarnation)
         self._patience.reset()
         with self._lock:

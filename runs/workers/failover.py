@@ -1,7 +1,7 @@
 """Failover: runs of a lost worker are freed, or stopped for an operator after too many deaths.
-Proof of death counts at once; suspicion takes time (runs/workers/failure_detector.py), and may be wrong, because the
-fence makes that safe. An outage, or a machine that slept, frees nothing. If the process that recorded an end dies
-before it frees the runs, every watchdog finds them.
+Proof of death has an immediate effect; suspicion takes time (runs/workers/failure_detector.py) and may be wrong, which
+the fence makes safe. An outage, or a machine that was suspended, frees no runs. If the process that recorded an end
+dies before it frees the runs, every watchdog finds them.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ MAX_DEATHS = 10
 # From this many deaths on, a run is driven alone in a process, and only deaths there count.
 SOLO_FROM = 3
 ATTENTION = timedelta(days=7)
-# After fewer failures with one run, they may still be temporary.
+# Fewer failures than this with one run may still be temporary.
 MAX_FAILURES = 3
 BEYOND_HELP = timedelta(minutes=5)
 Cause = Incident.Cause
 
 
 def worker_died(incarnation_id: UUID, proof: str, cause: Cause = Cause.PROOF) -> int:
-    """Free every run of a lost worker. Returns how many. Idempotent, also when called concurrently."""
+    """Free every run of a lost worker. Returns how many. Idempotent, even when called concurrently."""
     members.bury(incarnation_id, cause=cause, proof=proof)
     if cause != Cause.PROOF:
         # A worker that was only stopped may hold its runs' rows in an open transaction.
@@ -64,7 +64,7 @@ def worker_died(incarnation_id: UUID, proof: str, cause: Cause = Cause.PROOF) ->
 
 def _free_all(incarnation_id: UUID, proof: str, cause: Cause) -> tuple[int, int]:
     """Free the worker's runs.
-    Returns how many were freed, and how many are locked. A failure with one run doesn't affect others."""
+    Returns the numbers of freed and of locked runs. A failure with one run doesn't affect others."""
     freed = left = 0
     for run_id in Run.objects.filter(owner=incarnation_id).values_list("id", flat=True):
         try:
@@ -89,7 +89,7 @@ def _not_freed(run_id: UUID, incarnation_id: UUID, error: Exception) -> None:
     log.error("run %s: can't be freed from worker %s", run_id, incarnation_id, exc_info=error)
     if count >= MAX_FAILURES:
         del _unfreed[run_id]
-        stop(run_id, incarnation_id, f"its worker has ended, but it can't be released: {first_line(error)}")
+        stop(run_id, incarnation_id, f"its worker has ended, but the run can't be released: {first_line(error)}")
 
 
 @cache
@@ -104,12 +104,12 @@ _ended_at = 0.0
 
 
 def watch() -> int:
-    """Find lost workers, and runs of ended workers. Returns how many runs were freed."""
+    """Find lost workers, and runs of ended workers. Returns the number of freed runs."""
     return watch_with(members.roll_call(), is_thorough=True)
 
 
 def watch_with(called: members.Roll | None, *, is_thorough: bool = False) -> int:
-    """Do what `watch` does with a given roll call.
+    """Do the same as `watch`, with a given roll call.
     Runs of ended workers are only looked for every few seconds, unless `is_thorough`."""
     global _ended_at
     freed, now = 0, time.monotonic()
@@ -205,7 +205,7 @@ def _free(run_id: UUID, incarnation_id: UUID, proof: str, cause: Cause) -> bool 
 
 
 def _count_death(head: Head, run: Run, cause: Cause, *, has_progressed: bool) -> bool:
-    """Take the lease from the head, and count the death if it is the run's fault.
+    """Take the lease from the head, and count the death if the run may have caused it.
     Returns whether it was counted. Only a proven death without progress since the claim counts; sending the same call
     again is not progress. Other runs on the worker die together with a poison run, so from SOLO_FROM on only a death
     while driven alone counts."""
@@ -239,7 +239,7 @@ def _history(run_id: UUID) -> list[dict[str, str | int]]:
 
 
 def _backoff(deaths: int) -> timedelta:
-    """Return the delay before recovery: 0, ~0.5, ~1, ~2 … at most 30 s, with jitter."""
+    """Return the delay before recovery, with jitter: 0, about 0.5, 1, 2 …, at most 30 s."""
     return timedelta(seconds=pause_seconds(deaths - 1, first=0.5, longest=30.0, spread=0.5))
 
 
@@ -272,9 +272,9 @@ def _stop_for_operator(
 
 
 def stop(run_id: UUID, owner: UUID | None, problem: str) -> bool:
-    """Stop a run for an operator, if `owner` (None: nobody) still has it.
-    Returns False if not, or if nothing can be done. If the run's rows are damaged, the journal takes no event: the run
-    is then stopped without one, and the wait says so."""
+    """Stop a run for an operator, if `owner` (None: no worker) still has it.
+    Returns False if not, or if nothing can be done. If the run's rows are damaged, the journal accepts no event: the
+    run is then stopped without one, and the wait says so."""
     try:
         return engine_failed(run_id, owner, problem)
     except OperationalError:
@@ -324,10 +324,12 @@ def show(run_id: UUID, problem: str) -> None:
 
 @transaction.atomic
 def _stop_off_record(run_id: UUID, owner: UUID | None, problem: str) -> bool:
-    """Stop a run without an event, because the journal takes none.
+    """Stop a run without an event, because the journal accepts none.
     This is the only transition without one. After the rows are repaired, the operator's action on the wait is journaled
     as usual."""
-    Head.objects.select_for_update().filter(run_id=run_id).first()  # if it exists, because of the lock order
+    Head.objects.select_for_update().filter(
+        run_id=run_id
+    ).first()  # locked first, if it exists, because of the lock order
     run = Run.objects.select_for_update().get(pk=run_id)
     if run.owner != owner or run.state in ENDED:
         return False
@@ -342,12 +344,12 @@ def _stop_off_record(run_id: UUID, owner: UUID | None, problem: str) -> bool:
         )
         try:
             Wait._meta.get_field("detail").stored_in(wait)
-        except RecordDamaged as error:  # nothing can be encrypted, and the wait only says so
+        except RecordDamaged as error:  # nothing can be encrypted, and the wait says only that
             keep_clear(wait, "detail", detail | {"problem": str(error)})
         wait.save(force_insert=True)
     if run.state in (State.PENDING, State.RUNNING, State.COMPENSATING):
         run.park_for_human()
-    # A head with values out of range accepts no change, and mostly needs none.
+    # A head with values out of range accepts no change, and usually needs none.
     Head.objects.filter(run_id=run_id, lease__isnull=False).update(lease=None)
     run.owner, run.is_solo, run.ready_at = None, False, None
     save(run, "owner", "is_solo", "ready_at", now=now)

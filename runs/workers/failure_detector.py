@@ -2,13 +2,15 @@
 
 Proof of death is handled at once by runs/workers/failover.py. There are two cases without proof:
 - Suspicion: a worker's session lock is gone, and it has been silent for `GRACE_SECONDS`. This never applies on the host
-  that sees the process run, nor within one TTL of the server's start or this watcher's own start, because a restarted
+where the process is seen running, nor within one TTL of the server's start or this watcher's own start, because a
+restarted
   or promoted server holds no locks.
-- Silence longer than the TTL by the database's clock. If no process of the host sent a heartbeat, the host is gone;
-  otherwise only the worker is suspected (it may be stopped; the fence makes failover safe). This doesn't apply within
-  one TTL of the server's start either, because no heartbeat could be stored before.
-The database's clock measures the silence. This watcher's monotonic clock measures whether it was awake to notice. After
-a machine slept, or after an outage, every heartbeat looks old, so only uninterrupted watching counts.
+- Silence longer than the TTL on the database's clock. If no process of the host sent a heartbeat, the host is
+considered gone;
+  otherwise only the worker is suspected (it may be stopped; the fence makes failover safe). Neither does this apply
+  within one TTL of the server's start, because no heartbeat could be stored before.
+The database's clock measures the silence. This watcher's monotonic clock measures whether it was awake itself. After a
+machine was suspended, or after an outage, every heartbeat looks old, so only uninterrupted watching counts.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from uuid import UUID
 from runs.fleet.members import Member
 
 GRACE_SECONDS = 1.0
-# This watcher must itself have noticed the silence for this long before it believes in it.
+# This watcher must have observed the silence itself for this long before it acts on it.
 HEARD_NOTHING_SECONDS = 3.0
 # A watcher that hasn't looked for this long starts over.
 GAP_SECONDS = 2.5
@@ -37,7 +39,7 @@ class Verdict:
 
 
 class Watcher:
-    """One process's record of the roll calls."""
+    """The observations of one process from the roll calls."""
 
     def __init__(self, ttl_seconds: float, is_running_here: Callable[[Member], bool]) -> None:
         self._ttl, self._is_running_here = ttl_seconds, is_running_here
@@ -77,8 +79,8 @@ class Watcher:
         return None
 
     def _silent(self, member: Member) -> Verdict:
-        # If its neighbours' last beats came at about the same time as its own, the whole host went silent, and is not
-        # alive.
+        # If the last heartbeats of the host's other processes came at about the same time, the whole host went silent,
+        # and is not alive.
         if member.host_silence > self._ttl / 2:
             return Verdict(
                 member.id,
@@ -91,7 +93,7 @@ class Watcher:
 
 
 def _lasts(known: dict[UUID, tuple[datetime, float]], member: Member, now: float) -> float:
-    """Return for how long this watcher has seen the same heartbeat of a member."""
+    """Return how long this watcher has been seeing the same heartbeat of a member."""
     beat, since = known.get(member.id, (None, now))
     if beat != member.last_heartbeat_at:
         known[member.id] = (member.last_heartbeat_at, now)

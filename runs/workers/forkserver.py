@@ -1,6 +1,6 @@
 """The nursery: a preloaded process that forks clusters, which share its memory.
-It has no threads or connections. The kernel makes them children of the supervisor. Where it can't, they start by exec
-(runs/workers/process_group.py)."""
+The nursery has no threads or connections. The kernel makes the clusters children of the supervisor. Where it can't,
+clusters are started with exec (runs/workers/process_group.py)."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ log = logging.getLogger("runs.workers.forkserver")
 
 
 class Nursery:
-    """The nursery as the supervisor sees it."""
+    """The supervisor's handle on the nursery."""
 
     def __init__(self, start: Callable[[socket.socket, socket.socket], int]) -> None:
-        """Start the nursery by `start` (`by_exec`, `by_fork`), which gets both ends of the link.
-        Must run in the main thread. Raises OSError."""
+        """Start the nursery by `start` (`by_exec`, `by_fork`), which receives both ends of the link.
+        Call this in the main thread. Raises OSError."""
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self.pid = start(self._control, theirs)
@@ -70,8 +70,8 @@ class Nursery:
 
     def bear(self, number: int, report: int) -> int:
         """Fork cluster `number`, which reports through the pipe `report`.
-        Returns its sentinel's pid. Raises OSError. After an error the nursery is unusable. If a cluster was forked
-        nevertheless, it ends when its pipe is closed."""
+        Returns its sentinel's pid. Raises OSError. After an error the nursery is unusable. A cluster that was forked
+        nevertheless ends when its pipe is closed."""
         socket.send_fds(self._control, [b"%d" % number], [report])
         pid = int(self._control.recv(64) or 0)
         if not pid:
@@ -79,7 +79,7 @@ class Nursery:
         return pid
 
     def end(self) -> None:
-        """SIGKILL the nursery, by which nothing is lost. The caller reaps it later as an orphan."""
+        """SIGKILL the nursery; nothing is lost by that. The caller reaps it later as an orphan."""
         if not self._is_reaped:
             os.kill(self.pid, signal.SIGKILL)
         self._control.close()
@@ -88,7 +88,7 @@ class Nursery:
 
 
 def by_exec(command: list[str]) -> Callable[[socket.socket, socket.socket], int]:
-    """Return a starter for the code that is on disk now. `command` lacks only the descriptor."""
+    """Return a starter that uses the code that is on disk now. `command` is complete except for the descriptor."""
 
     def start(ours: socket.socket, theirs: socket.socket) -> int:
         number = theirs.fileno()
@@ -105,7 +105,7 @@ def by_fork(
     warm_up: Callable[[], None], become: Callable[[int, int], NoReturn], forget: Callable[[], object]
 ) -> Callable[[socket.socket, socket.socket], int]:
     """Return a starter that forks the supervisor, so that memory is shared.
-    The supervisor must not have threads or connections yet. `forget` closes what belongs to the supervisor."""
+    The supervisor must not have any threads or connections yet. `forget` closes what belongs to the supervisor."""
 
     def start(ours: socket.socket, theirs: socket.socket) -> int:
         supervisor = os.getpid()

@@ -33,7 +33,7 @@ class Helper:
 
     def keep(self) -> None:
         """Start the process if it isn't running.
-        Must run in the main thread, because children die with the thread that started them."""
+        Call this in the main thread, because children die with the thread that started them."""
         if self._process is not None and (code := self._process.poll()) is not None:
             self._process = None
             if monotonic() - self._started_at > YOUNG_SECONDS:
@@ -67,5 +67,5 @@ class Helper:
 
 
 def helpers() -> list[Helper]:
-    """Return the processes that apps request, not yet started."""
+    """Return the processes that apps request, without starting them."""
     return [Helper(command) for command in features.parts_of_all(lambda each: each.helpers)]

@@ -1,5 +1,5 @@
-"""A worker's housekeeping in one thread: find dead workers, sweep what is due, record late results.
-One worker per second sweeps for the fleet, but each watches for itself, because it remembers which processes were
+"""A worker's housekeeping in one thread: find dead workers, sweep due items, record late results.
+One worker per second sweeps for the fleet, but each one watches on its own, because it remembers which processes were
 silent."""
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ T = TypeVar("T")
 log = logging.getLogger("runs.workers.housekeeping")
 
 RETIRE_SECONDS = 3600.0
-JITTER = 0.2  # random part of pauses, which keeps workers from checking in step
+JITTER = 0.2  # random part of pauses, which prevents workers from checking at the same time
 WATCH_SECONDS = 5.0
-# Interval at which dead workers are looked for, however much is due.
+# Interval at which dead workers are looked for, regardless of other work.
 PASS_SECONDS = 0.25
 # Within this time after another worker's sweep, no sweep is needed.
 SWEPT_SECONDS = 0.9
@@ -44,10 +44,10 @@ SWEPT_SECONDS = 0.9
 TELL_SHARE, TELL_SECONDS = 5, 0.25
 # If nothing is due, an occasional sweep keeps the age of the last one small on /readyz and the fleet page.
 SHOWN_SECONDS = 4.0
-# Check every few seconds which periodic jobs have something to do: runs whose time is up; children at work, ended
+# Check every few seconds which periodic jobs have something to do: runs whose time is up; working children, ended
 # children that were not reported to their parent, and children that a parent waits to have undone; queued runs whose
-# turn has come, and late starts; and the jobs of other apps. Each condition has an index. Each must hold whenever its
-# job would find something, because a job that isn't started here isn't done at all.
+# turn has come, and late starts; and the jobs of other apps. Each condition has an index. Each must be true whenever
+# its job would find something, because a job that isn't started here isn't done at all.
 _IS_THERE = """
     SELECT {duties}, EXISTS (SELECT 1 FROM runs_run WHERE time_up_at <= statement_timestamp() AND ended_at IS NULL),
         EXISTS (SELECT 1 FROM runs_run WHERE parent IS NOT NULL AND ended_at IS NULL)
@@ -94,7 +94,7 @@ class Housekeeping:
 
     def keep(self) -> float:
         """Do one pass.
-        Returns the seconds until the next one. Outages are waited out; other errors are logged, and the pass is
+        Returns the seconds until the next sweep. Outages are waited out; other errors are logged, and the pass is
         retried."""
         try:
             close_old_connections()
@@ -111,7 +111,7 @@ class Housekeeping:
 
     def _pass(self) -> float:
         now = time.monotonic()
-        # Rare checks share a pass, because its connection costs more than they do.
+        # Rare checks share a pass, because a connection costs more than the checks.
         is_thorough, is_needless, called = now >= self._versions_at, False, None
         if now - self._watched_at >= PASS_SECONDS:
             self._watched_at = now
@@ -148,7 +148,7 @@ class Housekeeping:
     # --- families ---
 
     def note_end(self, run_id: UUID) -> None:
-        """Note a run that ended here. Its end is then reported to its parent, and the next run of its key is
+        """Handle a run that ended here. Its end is then reported to its parent, and the next run of its key is
         started."""
         self._ended.append(run_id)
         if self._telling is None or self._telling.done():
@@ -179,7 +179,7 @@ class Housekeeping:
         return True
 
     def record_late(self, late: LateAnswer) -> None:
-        """Record a late result of a run that another worker has. Retries as often as needed."""
+        """Record a late result for a run that another worker has. Retries as often as needed."""
         task = asyncio.create_task(self._keep_handing_in(late), name=f"late answer {late.slot} of {late.run_id}")
         self.late.add(task)
         task.add_done_callback(self.late.discard)
@@ -215,7 +215,7 @@ class Housekeeping:
 
 
 def _look_around() -> int:
-    """Start the periodic jobs that are due. Returns how many runs the frequent ones found."""
+    """Start the periodic jobs that are due. Returns the number of runs that the frequent jobs found."""
     with connection.cursor() as cursor:
         cursor.execute(_IS_THERE.format(duties=duties.question))
         due, is_time_up, are_children, are_starts = cursor.fetchone()
@@ -234,5 +234,5 @@ def _tell_of(ended: list[UUID]) -> None:
 
 def _about(seconds: float) -> float:
     """Return the time extended by jitter.
-    It is never shortened, because what is checked must be due by then."""
+    The time is never shortened, because the checked items must be due by then."""
     return seconds * random.uniform(1, 1 + JITTER)

@@ -1,5 +1,5 @@
 """A worker's round, in one statement that is executed often.
-It reads runs recorded as its own, stop requests for its runs, and solo runs."""
+The statement reads runs recorded as its own, stop requests for its runs, and solo runs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ _LOOK = """
 @dataclass(frozen=True, slots=True)
 class Round:
     """Results of a round.
-    `chosen` is the worker that must make room for a solo run; `others` is how many workers could replace this one."""
+    `chosen` is the worker that must make room for a solo run; `others` is the number of workers that could replace this
+    one."""
 
     owned: list[UUID]
     to_cancel: list[UUID]

@@ -1,4 +1,4 @@
-"""One cluster's process tree as the supervisor sees it, from its start until the last process is reaped."""
+"""The supervisor's handle on one cluster's process tree, from its start until the last process is reaped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from runs.workers.forkserver import Nursery
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 # The process is tied to its parent before any other import, so that a dying supervisor leaves no process that still
-# loads Django. It isn't a script of this folder, whose queue.py would hide the standard library's.
+# loads Django. This isn't a script in this folder, whose queue.py would hide the standard library's.
 BOOT = """
 import sys
 sys.path[0] = sys.argv.pop(1)
@@ -29,7 +29,8 @@ tie_to_parent(int(sys.argv.pop(1)))
 from django.core.management import execute_from_command_line
 execute_from_command_line(sys.argv)
 """
-# The pulse comes every second. A loop that is silent for this long drives nothing, and would hold its runs forever.
+# The worker sends a pulse every second. A loop that is silent for this long drives nothing, but would keep its runs
+# forever.
 STALE_SECONDS = 10.0
 # Time from exec to the first pulse, with all imports, on a machine that starts everything at once.
 READY_SECONDS = 60.0
@@ -64,7 +65,7 @@ def _exec(number: int, report: int) -> int:
     command = [sys.executable, "-c", BOOT, str(CHECKOUT), str(os.getpid()), "cluster", f"--report={report}"]
     sentinel = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=(report,), start_new_session=True)
     assert sentinel.stdin is not None
-    with suppress(BrokenPipeError), sentinel.stdin:  # it has died meanwhile, which the next check finds out
+    with suppress(BrokenPipeError), sentinel.stdin:  # the process has died meanwhile, which the next check will find
         sentinel.stdin.write(b"%d\n" % number)
     sentinel.returncode = 0  # reaped here, like a forked one
     return sentinel.pid
@@ -75,7 +76,7 @@ class Tree:
 
     def __init__(self, number: int, born_by: Nursery | None) -> None:
         """Start the cluster.
-        Must run in the main thread, because children die with the thread that started them. Raises OSError."""
+        Call this in the main thread, because children die with the thread that started them. Raises OSError."""
         report, theirs = os.pipe()
         try:
             self.sentinel_pid = _exec(number, theirs) if born_by is None else born_by.bear(number, theirs)
@@ -104,7 +105,7 @@ class Tree:
         return next((member for member in self.members if member.role == "worker"), None)
 
     def signs(self) -> list[Sign]:
-        """Return signs of life for all processes but the worker, which sends its own."""
+        """Return heartbeats for all processes except the worker, which sends its own."""
         return [Sign("cluster", member.identity) for member in self.members if member.role != "worker"]
 
     def handles(self) -> list[int]:
@@ -116,7 +117,8 @@ class Tree:
     def listen(self) -> list[Member]:
         """Read the tree's new reports. Returns the newly reported processes."""
         now = monotonic()
-        # Only time in which the supervisor was running counts. If it was stopped itself, the silence proves nothing.
+        # Only time in which the supervisor was running counts. If the supervisor itself was stopped, the silence proves
+        # nothing.
         self._silent_seconds += min(now - self._observed_at, 1.0)
         self._observed_at = now
         *lines, self._unread = (self._unread + self._read()).split(b"\n")
@@ -145,12 +147,12 @@ class Tree:
     # --- its end ------------------------------------------------------------------------------------------------------
 
     def drain(self) -> bool:
-        """Ask the worker to drain. False if there is no worker."""
+        """Ask the worker to drain. Return False if there is no worker."""
         worker = self.worker
         return worker is not None and procfs.send(worker.identity.pid, worker.identity.born_ticks, signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL all processes. `is_over` tells when that took effect."""
+        """SIGKILL all processes. `is_over` tells when the drain has finished."""
         for member in self.members:
             procfs.send(member.identity.pid, member.identity.born_ticks, signal.SIGKILL)
         # The process isn't reaped yet, so its pid is still its own.
@@ -158,9 +160,9 @@ class Tree:
 
     def is_over(self) -> bool:
         """Return whether the session's last process is dead and reaped.
-        Kills processes that were just being forked. The sentinel is reaped here, and last, because its pid, which is
-        the session's id, can't be reused before. Adopted processes are reaped by `procfs.reap_orphans` and waited
-        for."""
+        Kills processes that were just being forked. The sentinel is reaped here and last, so that its pid, which is the
+        session's id, is not reused before. Adopted processes are reaped by `procfs.reap_orphans`; this waits for
+        that."""
         is_empty = True
         for entry in procfs.of_session(self.sentinel_pid):
             if entry.pid == self.sentinel_pid:
@@ -183,7 +185,7 @@ class Tree:
     def _reap_sentinel(self) -> bool:
         try:
             return os.waitpid(self.sentinel_pid, os.WNOHANG)[0] == self.sentinel_pid
-        # It died before the supervisor adopted it. Its new parent becomes visible in a moment.
+        # The process died before the supervisor adopted it. Its new parent becomes visible shortly.
         except ChildProcessError:
             return procfs.stat(self.sentinel_pid) is None
 
@@ -205,5 +207,5 @@ def _member(line: str) -> Member:
         try:
             handle = os.pidfd_open(identity.pid)
         except ProcessLookupError:
-            pass  # It is dead and reaped already, which the next check finds out by its start time.
+            pass  # The process is already dead and reaped, which the next check finds from its start time.
     return Member(role, identity, UUID(incarnation), handle)

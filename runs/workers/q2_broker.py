@@ -1,7 +1,8 @@
 """django-q2's broker on its own table.
-It uses SKIP LOCKED, oldest first, by the database's clock, in batches. A row holds only an id, so no pickle is ever
-loaded from the database. A message is deleted as it is taken; if it is lost, that costs at most the seconds until every
-host checks by itself. Hosts are notified directly (runs/services/wakeups.py), so pushers need not hurry.
+It takes batches of messages with SKIP LOCKED, oldest first on the database's clock. A row holds only an id, so no
+pickle is ever loaded from the database. A message is deleted as it is taken; if it is lost, the delay is at most the
+few seconds until every host checks by itself. Hosts are notified directly (runs/services/wakeups.py), so pushers need
+not hurry.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from runs.services.wakeups import DRIVE, ENQUEUE_SQL, is_run_id, ring
 
 # Hosts check the run table every second even without a message.
 PACE_SECONDS = 5.0
-# One wake-up stands for the whole batch, because a host claims until its slots are full.
+# One wake-up stands for the whole batch, because a host claims runs until its slots are full.
 BATCH = 500
 
 _TAKE = """
@@ -49,7 +50,7 @@ class DoorbellBroker(Broker):
 
     def enqueue(self, task: str) -> None:
         """Store the id of an allowed message in the caller's transaction, and notify after the commit."""
-        run_id = SignedPackage.loads(task)["args"][0]  # this process made it a moment ago
+        run_id = SignedPackage.loads(task)["args"][0]  # this process has just created it
         database = connections[Conf.ORM]
         with database.cursor() as cursor:
             cursor.execute(ENQUEUE_SQL, [run_id])
@@ -63,7 +64,7 @@ class DoorbellBroker(Broker):
             link = self._connected()
             rows = [] if self._has_looked else self._take(link)
             if not rows:
-                # a server that closes the connection is the only one to send something on it
+                # only a server that closes the connection sends anything on it
                 for _ in link.notifies(timeout=PACE_SECONDS):
                     pass
                 rows = self._take(link)
@@ -80,7 +81,8 @@ class DoorbellBroker(Broker):
     def _connected(self) -> psycopg.Connection:
         if self._link is None:
             self._link = psycopg.connect(dsn(name="durableagents pusher"), autocommit=True)
-            # A message may wake twice if a crash undoes its deletion, so nobody needs to wait for the disk.
+            # If a crash undoes the deletion, a message merely wakes a worker twice, so the commit need not wait for the
+            # disk.
             self._link.execute("SET synchronous_commit = off")
             self._has_looked = False
             self._outage.over()
@@ -100,7 +102,7 @@ class DoorbellBroker(Broker):
         return sorted((number, payload) for number, payload in rows if is_run_id(payload))
 
     def _exit_if_orphaned(self) -> None:
-        """Exit if the supervisor died. Otherwise the pusher would take messages that nobody receives."""
+        """Exit if the supervisor has died. Otherwise the pusher would take messages that nobody receives."""
         parent = os.getppid()
         if self._parent is None:
             self._parent = parent

@@ -46,7 +46,9 @@ class Kinship:
         identity = identify(os.getpid())
         assert identity is not None
         line = f"{role} {identity.pid} {identity.born_ticks} {incarnation_id(identity)}\n"
-        os.write(self._report, line.encode())  # It is shorter than PIPE_BUF, so it isn't interleaved.
+        os.write(
+            self._report, line.encode()
+        )  # The report is shorter than PIPE_BUF, so it isn't interleaved with others.
 
     def pulse(self, is_serving: bool) -> None:
         """Write a pulse. If the pipe is full, the supervisor is busy, and the pulse is dropped."""
@@ -59,17 +61,17 @@ class Kinship:
         if self._is_active:
             tie_to_parent(self._sentinel)
             self.introduce("worker")
-            self._is_active = False  # a tool may fork in the worker as it likes
+            self._is_active = False  # tools may fork in the worker
 
 
 class HelperThread(threading.Thread):
-    """A thread in place of one of django-q2's processes. It belongs to the sentinel's process."""
+    """A thread that replaces one of django-q2's processes. The thread belongs to the sentinel's process."""
 
     pid = property(lambda self: os.getpid())
 
 
 class TiedSentinel(Sentinel):
-    """A sentinel with one process. It never repairs a damaged cluster."""
+    """A sentinel with one process. This sentinel never repairs a damaged cluster."""
 
     kinship: Kinship
 
@@ -78,12 +80,12 @@ class TiedSentinel(Sentinel):
         super().start()
 
     def spawn_process(self, target: Any, *args: Any) -> multiprocessing.Process | HelperThread:
-        """Start the worker as a process, and after it pusher and monitor as threads, because they only wait."""
+        """Start the worker as a process, and then pusher and monitor as threads, because those only wait."""
         if target is not worker:
             thread = HelperThread(target=target, args=args, name=target.__name__, daemon=True)
             thread.start()
             return thread
-        # A daemonic process can't have children, but a tool may need some.
+        # A daemonic process can't have children, which tools may need.
         process = multiprocessing.Process(target=target, args=args, name=self.kinship.name, daemon=False)
         process.timer = args[2]  # type: ignore[attr-defined]
         self.pool.append(process)
@@ -92,7 +94,7 @@ class TiedSentinel(Sentinel):
 
     def reincarnate(self, process: multiprocessing.Process | HelperThread) -> NoReturn:
         """Exit instead of replacing a process.
-        The dead one may hold locks of the shared queues, for which a new one could wait forever."""
+        The dead process may hold locks of the shared queues, for which a new one could wait forever."""
         log.warning(log_messages.CHILD_LOST, process.name)
         logging.shutdown()
         os._exit(1)
@@ -107,7 +109,7 @@ def become(number: int, report: int) -> NoReturn:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     setproctitle.setproctitle(f"{name} sentinel")
-    # They would set the titles of this process.
+    # These functions would change the title of this process.
     pusher.setproctitle = monitor.setproctitle = None
     connections.close_all()
     if threading.active_count() > 1:
@@ -133,8 +135,10 @@ def _become_worker(**_: Any) -> None:
 
 
 def load() -> None:
-    """Import all modules that a cluster needs, so that forked processes inherit them. Starts no threads or
-    connections."""
+    """Import all modules that a cluster needs, so that forked processes inherit them.
+
+    This starts no threads or connections.
+    """
     __import__("runs.workers.failover")
     __import__("runs.workers.run_loop")
 
@@ -147,7 +151,7 @@ def warm_up() -> None:
 
 
 def wait_for_number() -> int:
-    """Block until the supervisor sends the cluster's number. Exits if the supervisor closes the link."""
+    """Block until the supervisor sends the cluster's number. Exit if the supervisor closes the link."""
     line = sys.stdin.readline()
     if not line.strip():
         os._exit(0)

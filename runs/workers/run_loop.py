@@ -3,7 +3,7 @@
     ring ─┐                  (to all, or to one by name; on a connection of its own)
     tick ─┼─► claim the best ready runs until the slots are full ─► one task per run: load, visit, act (driver.py)
     slot ─┘        └─ once a second: reclaim own runs that aren't driven, check for stop requests
-    housekeeping (a thread of its own): sweep what is due, watch for dead workers
+    housekeeping (a thread of its own): sweep due items, watch for dead workers
 
 The run table is the queue; a ring only makes the host check sooner. The lease in the database decides which worker may
 write.
@@ -25,7 +25,7 @@ from uuid import UUID
 import psycopg
 
 # Imports that would block an event loop for half a second. They are imported with this module, which the nursery loads
-# before any fork. A lazy import in several threads would also fail because of circular imports.
+# before any fork. A lazy import in several threads could also fail because of circular imports.
 import pydantic_ai.direct
 import pydantic_ai.models.function  # noqa: F401
 from django.conf import settings
@@ -72,7 +72,7 @@ log = logging.getLogger("runs.workers.run_loop")
 TICK_SECONDS = 1.0
 POOL_SIZE = 8  # connections per worker process; more would be slower on few cores
 RECONNECTS: Any = {"reconnect_timeout": 1.0, "reconnect_failed": ask_again}
-WARM = 4  # of these, the number opened before there is work
+WARM = 4  # number of these that are opened before there is work
 HAND_OVER_SECONDS = 1.0
 AFTER_DEADLINE_TICK_SECONDS = 0.05
 ENDS = frozenset({"completed", "failed", "cancelled"})
@@ -82,7 +82,7 @@ MAX_CLAIMED = 32  # per claim
 # this time.
 ROOM_SECONDS = 15.0
 ROOM_PAUSE_SECONDS = 30.0
-# How long a run is left to other workers if this process lacks its key. Doubled each time.
+# Time for which a run is left to other workers if this process lacks its key. Doubled each time.
 KEYLESS_SECONDS, MAX_KEYLESS_SECONDS = 30.0, 300.0
 MAX_KEYLESS = 1000  # with more such runs, nothing is claimed until some may be tried again
 IDLE_LOOK_SECONDS = 3.0  # interval of checks without runs to drive, to find runs whose claim's answer was lost
@@ -98,7 +98,7 @@ class Keyless:
     """Runs whose keys this process lacks. Each is left to other workers for a while."""
 
     def __init__(self) -> None:
-        self._pauses: dict[UUID, tuple[float, float]] = {}  # end and length of each pause
+        self._pauses: dict[UUID, tuple[float, float]] = {}  # end and length of the pause for each run
 
     def note(self, run_id: UUID) -> None:
         _, seconds = self._pauses.pop(run_id, (0.0, KEYLESS_SECONDS / 2))
@@ -111,7 +111,7 @@ class Keyless:
             return []
         now = time.monotonic()
         over = [run_id for run_id, (until, seconds) in self._pauses.items() if until + seconds < now]
-        for run_id in over:  # another worker has it, because it has not come back here
+        for run_id in over:  # another worker has the run, because it has not come back here
             del self._pauses[run_id]
         return [run_id for run_id, (until, _) in self._pauses.items() if until > now]
 
@@ -275,7 +275,7 @@ class Host:
             except (psycopg.Error, OSError, PoolTimeout) as error:
                 if isinstance(error, psycopg.Error) and not is_transient(error):
                     raise
-                self._next_round_at = 0.0  # the answer to a claim may be lost
+                self._next_round_at = 0.0  # the response to a claim may have been lost
                 away.began(error)
                 await self._rest(patience.seconds())
                 continue
@@ -307,7 +307,8 @@ class Host:
         )
         for one in claimed:
             self._start(one, pool, lent, bell)
-        # If far fewer came than requested, there are no more, apart from those that others are claiming at the moment.
+        # If far fewer runs were claimed than requested, there are no more, apart from those that others are claiming at
+        # the moment.
         is_more = bool(claimed) and len(claimed) * 4 >= wanted
         self._is_busy = is_more and len(self._active) >= self.slots
         return is_more and not self._is_busy
@@ -325,8 +326,8 @@ class Host:
             self._start(one, pool, lent, bell)
 
     async def _go_round(self, pool: Pool, lent: Runtime, bell: AsyncBell) -> None:
-        """Reclaim own runs that aren't driven, and pass on stop requests.
-        The answer to the claim of such a run was lost."""
+        """Reclaim this worker's runs that aren't driven, and pass on stop requests.
+        The response to the claim of such a run was lost."""
         async with pool.connection() as link:
             await self._loaded.announce(link)
             await prices.table.refresh_with(link)
@@ -350,7 +351,7 @@ class Host:
         except psycopg.Error as error:
             if not is_refusal(error):
                 raise
-            if is_transient(error):  # its row is locked, and the next check comes soon
+            if is_transient(error):  # the run's row is locked, and the next check comes soon
                 log.info("run %s: can't be taken back yet (%s)", run_id, first_line(error))
             else:
                 self._note_damaged(run_id, f"{first_line(error)} ({error.sqlstate})", owner=self.worker.id)
@@ -366,12 +367,12 @@ class Host:
             log.error("run %s: can't be claimed: %s", run_id, problem)
             if count >= MAX_FAILURES:
                 del self._failures[run_id]
-                await self._house.stop(run_id, owner, f"it can't be claimed: {problem}")
+                await self._house.stop(run_id, owner, f"the run can't be claimed: {problem}")
 
     def _make_room(self, news: Round) -> None:
         """Make room for a waiting solo run if this worker was chosen.
-        It then claims nothing, and hands its runs over. If no other worker can replace it, it does so only for limited
-        periods, because its calls may take long while other ready runs wait."""
+        The worker then claims nothing, and hands its runs over. If no other worker can replace it, it does so only for
+        limited periods, because its calls may take long while other ready runs wait."""
         now, was = time.monotonic(), self._makes_room
         is_chosen = news.is_solo_waiting and news.chosen == self.worker.id and now >= self._no_room_until
         if is_chosen and not was:
@@ -427,16 +428,16 @@ class Host:
             self._failures.pop(claimed.run_id, None)
         finally:
             if claimed.parent is not None:
-                bell.ring(claimed.parent, 0)  # its journal has not grown, so `seq` 0 makes watchers reload
-            # The run may have been claimed here again already, and be driven by another task.
+                bell.ring(claimed.parent, 0)  # its journal has no new events, so `seq` 0 makes watchers reload
+            # The run may already have been claimed here again, and be driven by another task.
             if self._active.get(claimed.run_id, (None,))[0] is asyncio.current_task():
                 del self._active[claimed.run_id]
             if self._is_busy or not is_done or self._limits.is_capping:
                 self._bell.set()
 
     async def _engine_failed(self, run_id: UUID, error: Exception) -> None:
-        """Handle an engine error by retrying.
-        If the database refused the run for good, or after several failures, the run is stopped for an operator."""
+        """Handle an engine error: retry the run.
+        If the database permanently refuses the run, or after several failures, the run is stopped for an operator."""
         log.error("run %s: the engine failed on it", run_id, exc_info=error)
         count = self._failures[run_id] = self._failures.get(run_id, 0) + 1
         if not isinstance(error, StatementRefused) and (count < MAX_FAILURES or is_transient(error)):
@@ -457,7 +458,7 @@ class Host:
 
     async def _hand_over(self, journal: PgJournal, claimed_seq: int) -> None:
         """Release a run that was cut off at the drain's deadline, so that it doesn't count as a death.
-        Its calls are in doubt."""
+        The run's calls are in doubt."""
         run_id = UUID(journal.run_id)
         try:
             read_standing = partial(progress_at_loss, run_id, claimed_seq=claimed_seq)
@@ -491,7 +492,7 @@ class Host:
             log.info("run %s: handed over without a ring (%s)", journal.run_id, error)
 
     async def _finish(self) -> None:
-        """Cut off what was not handed over by the deadline: model requests, reads, keyed calls.
+        """Cut off work that was not handed over by the deadline: model requests, reads, keyed calls.
         An unsafe call keeps its own timeout, after which its outcome is unknown; the process's end (worker_process.py)
         waits for it."""
         assert self._drain_at is not None
@@ -508,8 +509,8 @@ class Host:
             tasks = [task for task, _ in self._active.values()]
             await asyncio.wait(tasks, timeout=patience if patience > 0 else AFTER_DEADLINE_TICK_SECONDS)
         if self._house.late:
-            # A host that was cut off may hold an unread answer for every slot. Each takes several round trips on a slow
-            # link.
+            # A host that was cut off may have an unread response for every slot. Each one takes several round trips on
+            # a slow link.
             patience = max(HAND_OVER_SECONDS, self._drain_at - time.monotonic())
             await asyncio.wait(self._house.late, timeout=patience)
 

@@ -1,6 +1,6 @@
 """A worker's membership: its row, and a session lock, which the database releases with the connection.
 Without either, the worker fences itself: it claims and sends nothing new, but it commits results, because the lease
-decides about these."""
+decides whether they are accepted."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Presence:
     @property
     def is_held(self) -> bool:
         """Return whether this worker may claim and send.
-        Lock and row must just have been confirmed, and it must not be declared dead."""
+        Lock and row must just have been confirmed, and the worker must not have been declared dead."""
         at = self._confirmed_at
         return at is not None and not self.is_buried and time.monotonic() - at < HOLD_SECONDS
 
@@ -66,7 +66,7 @@ class Presence:
 
     def rest(self, seconds: float) -> None:
         """Wait until the next heartbeat is due, or until the connection is readable.
-        The latter means that the server closes it."""
+        The latter means that the server is closing it."""
         link = self._link
         if link is None or link.closed:
             time.sleep(min(seconds, 0.2))

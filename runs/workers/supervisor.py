@@ -1,9 +1,9 @@
 """`manage.py worker`: keeps N clusters running.
 
 If any process of a cluster dies, the whole cluster is killed and replaced. The worker is reported with proof that it is
-gone, and only then may its runs continue elsewhere. SIGUSR1 renews workers one by one with the code on disk. Nothing is
-forked while there are threads or connections: the first nursery is forked before there are any, later ones start by
-exec, and the database has its own thread.
+gone, and only then may its runs continue elsewhere. On SIGUSR1, workers are replaced one by one with the code on disk.
+Nothing is forked while there are threads or connections: the first nursery is forked before there are any, later ones
+start by exec, and the database has its own thread.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Supervisor:
             log.info(log_messages.CLUSTER_STARTED, number, tree.sentinel_pid)
 
     def _fork_nursery(self) -> None:
-        """Fork the first nursery, which shares memory, as long as this process may be forked."""
+        """Fork the first nursery, which shares memory, while this process may still be forked."""
         if not CAN_BEAR or threading.active_count() > 1:
             return
         q2_cluster.load()
@@ -169,7 +169,7 @@ class Supervisor:
                 log.warning(log_messages.NURSERY_LOST, self._nursery.pid, reason)
                 self._end_nursery()
                 if self._to_renew and self._coming is None:
-                    self._give_renewal_up(self._to_renew[0], f"the process that it would be forked from {reason}")
+                    self._give_renewal_up(self._to_renew[0], f"the process from which it would be forked {reason}")
         elif monotonic() >= self._nursery_at:
             self._nursery_at = monotonic() + NURSERY_PAUSE_SECONDS
             try:
@@ -233,7 +233,7 @@ class Supervisor:
         self._watch_fall(tree)
 
     def _watch_fall(self, tree: Tree) -> None:
-        """Report the worker once it is dead, which sending a signal doesn't prove.
+        """Report the worker once it is dead, of which a sent signal is no proof.
         Forget the tree when all its processes are dead."""
         tree.listen()
         worker = tree.worker
@@ -259,13 +259,13 @@ class Supervisor:
         """Start a renewal, or restart a running one, because the code may have changed since."""
         self._to_renew, self._is_renewing = list(range(1, self._count + 1)), True
         log.info(log_messages.RENEWING, self._count)
-        self._end_nursery()  # it has loaded the old code
+        self._end_nursery()  # the nursery has loaded the old code
         for helper in self._helpers:
-            helper.terminate()  # these have old code too, and are started again
+            helper.terminate()  # these also have old code, and are started again
         self._nursery_at = 0.0
 
     def _renew(self) -> None:
-        """Do one turn of a renewal: one worker at a time, with at most one extra process."""
+        """Do one turn of a renewal: one worker at a time, with at most one extra worker at a time."""
         if self._coming is not None:
             self._hear(self._coming)
             if self._coming.trouble():
@@ -351,7 +351,7 @@ class Supervisor:
                 self._fell(tree)
 
     def _end_helpers(self) -> None:
-        """End the helper processes after the workers, because they may process the workers' last steps."""
+        """End the helper processes after the workers, because helpers may process the workers' last steps."""
         for helper in self._helpers:
             helper.terminate()
         until = monotonic() + (0.0 if self._is_cut else HELPER_SECONDS)

@@ -1,6 +1,6 @@
 """The sweeper for timers, deadlines and orphans.
-Its cost depends on what is due, not on what exists. Damaged runs don't hold up others. Simple waits are settled in SQL
-batches (`runs_fire_due`) by one process at a time, others singly under the run's locks."""
+Its cost depends on the number of due items, not on the total. Damaged runs don't delay others. Simple waits are
+settled in SQL batches (`runs_fire_due`) by one process at a time, others individually under the run's locks."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _LOCK = 7_231_001  # an arbitrary number, the same in every process
 BATCH = 100
 IDLE_SECONDS = 1.0
 TROUBLED_SECONDS = 30.0
-QUIET_SECONDS = 60.0  # a wait without trouble for this long counts as handled
+QUIET_SECONDS = 60.0  # a wait without problems for this long counts as handled
 # Time limit of one pass, because the same thread looks for dead workers.
 PASS_SECONDS = 0.25
 # Number of failures of a due wait after which an operator is asked.
 MAX_TROUBLES = 3
-# Resolutions at the deadline, for kinds of waits that need nothing else.
+# Resolutions at the deadline, for kinds of waits that need no other handling.
 RESOLUTIONS = {"timer": "fired", "signal": "timed_out", "input": "timed_out", "message": "timed_out"}
 _FIRE = "SELECT wait_id, run_id, seq, is_awake, problem FROM runs_fire_due(%s, %s, %s, %s::uuid[], %s)"
 # clock_timestamp() is volatile, so the planner would compare it row by row and read all open waits. The statement's
@@ -62,7 +62,7 @@ _troubled: dict[UUID, tuple[float, int]] = {}
 
 
 def sweep() -> float:
-    """Act on what is due. Returns the seconds until the next deadline, at most IDLE_SECONDS."""
+    """Act on everything that is due. Returns the seconds until the next deadline, at most IDLE_SECONDS."""
     until = time.monotonic() + PASS_SECONDS
     while (fired := _fire()) == BATCH and time.monotonic() < until:
         pass
@@ -78,7 +78,7 @@ def sweep() -> float:
 
 def _fire() -> int | None:
     """Settle one batch of due waits.
-    Returns how many were found, or None if another process is doing this."""
+    Returns the number found, or None if another process is doing this."""
     with connection.cursor() as cursor:
         cursor.execute(_FIRE, [_LOCK, list(RESOLUTIONS), list(RESOLUTIONS.values()), _passed_over(), BATCH])
         rows = cursor.fetchall()
@@ -119,8 +119,8 @@ def _due(wait_id: UUID, problem: str) -> str:
 
 
 def _pass_over(what: UUID, run_id: UUID, problem: str) -> None:
-    """Skip a wait or child in trouble for a while, so that others don't have to wait.
-    An operator is asked if it persists."""
+    """Skip a wait or child with a problem for a while, so that others don't have to wait.
+    An operator is asked if the problem persists."""
     _, count = _troubled.get(what, (0.0, 0))
     _troubled[what] = time.monotonic() + TROUBLED_SECONDS, count + 1
     log.error("run %s: %s", run_id, problem)
@@ -159,7 +159,7 @@ def _tell(parent: UUID, children: list[UUID]) -> int:
 
 def show_who_waits_for_nothing() -> int:
     """Show operators the waiting runs that have no open wait.
-    Returns how many. Done hourly, because it reads all waiting runs."""
+    Returns how many. This is done hourly, because it reads all waiting runs."""
     with connection.cursor() as cursor:
         cursor.execute(_FOR_NOTHING, [BATCH])
         run_ids = [row[0] for row in cursor.fetchall()]
@@ -196,12 +196,12 @@ def _call(act: features.Sweep, until: float) -> None:
     for what, run_id, error in act(_passed_over(), until):
         if is_transient(error) and not is_refusal(error):
             raise error
-        _pass_over(what, run_id, f"{what} of it is due but can't be handled: {first_line(error)}")
+        _pass_over(what, run_id, f"{what} is due but can't be handled: {first_line(error)}")
 
 
 def act_on_each(find: Callable[..., list[UUID]], act: Callable[[UUID], object], what: str) -> int:
     """Call `act` for each run found.
-    Runs for which it fails are skipped for a while. Returns how many were found."""
+    Runs for which it fails are skipped for a while. Returns the number found."""
     run_ids = find(excluding=_passed_over())
     for run_id in run_ids:
         try:
@@ -215,7 +215,7 @@ def act_on_each(find: Callable[..., list[UUID]], act: Callable[[UUID], object], 
 
 
 def retire() -> None:
-    """Delete, by age, what nothing refers to any more. Idempotency keys are kept."""
+    """Delete old rows that nothing refers to any more. Idempotency keys are kept."""
     show_who_waits_for_nothing()
     retire_processes()
     agent_versions.forget_the_dead()
@@ -244,7 +244,7 @@ def _seconds_to_next() -> float:
 @transaction.atomic
 def _expire(wait_id: UUID, run_id: UUID) -> None:
     """Handle one passed deadline under the locks, by the wait's kind.
-    If the run is locked, that is left to the next sweep."""
+    If the run is locked, this is left to the next sweep."""
     if is_busy(run_id):
         return
     head, run = locked(run_id, under=SWEEPER)

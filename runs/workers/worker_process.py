@@ -1,6 +1,6 @@
 """A django-q2 worker process with the host that drives runs; messages only wake it.
-It exits when it is drained after SIGTERM (0), when its host died (70) or when it was declared dead (71), unless it is
-killed."""
+Unless it is killed, it exits when it is drained after SIGTERM (0), when its host died (70), or when it was declared
+dead (71)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ BEAT_SECONDS = 1.0
 PULSE_SECONDS = 1.0
 # Time after the drain deadline in which the host cuts off what is in flight, before the process exits.
 DRAIN_GRACE_SECONDS = 2.0
-# Time for a worker that was declared dead to learn about its runs and hand in their results.
+# Time for a worker that was declared dead to find out about its runs and report their results.
 BURIED_SECONDS = 10.0
 EXIT_DRAINED, EXIT_HOST_DIED, EXIT_BURIED, EXIT_OVERDUE, EXIT_REFUSED = 0, 70, 71, 75, 78
 
@@ -60,14 +60,14 @@ def drain_seconds() -> float:
 
 def drain_limit_seconds() -> float:
     """Return a drain's longest duration.
-    Unsafe calls keep their own timeout, because cutting one off needs a person afterwards."""
+    Unsafe calls keep their own timeout, because after cutting one off, a person must settle it."""
     unsafe = [tool.timeout for agent in registry.agents() for tool in agent.all_tools() if tool.is_unsafe]
     return drain_seconds() + max(unsafe, default=0.0) + DRAIN_GRACE_SECONDS
 
 
 class Worker:
     """One worker process.
-    Its host runs on an event loop in a thread of its own, next to django-q2's loop in the main thread."""
+    The worker's host runs on an event loop in a thread of its own, next to django-q2's loop in the main thread."""
 
     def __init__(self, *, name: str, pulse: Callable[[bool], None]) -> None:
         identity = identify(os.getpid())
@@ -80,7 +80,7 @@ class Worker:
         self._presence = Presence(self._sign)
 
     def start(self) -> None:
-        """Start the threads. Must run in the main thread, because of the signal handlers."""
+        """Start the threads. Call this in the main thread, because of the signal handlers."""
         sign_connections(incarnation_id(self._identity))
         signal.signal(signal.SIGTERM, self._on_sigterm)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -143,12 +143,15 @@ class Worker:
         return True
 
     def _begins(self) -> None:
-        """Note that runs are driven from now on. Every pulse says so, because one may be lost."""
+        """Record that runs are driven from now on. Every pulse reports that, because a pulse may be lost."""
         self._is_serving = True
         self._pulse(True)
 
     async def _keep_pulse(self) -> None:
-        """Send pulses from the loop that drives the runs. A stuck loop or a stopped process then has no pulse."""
+        """Send pulses from the loop that drives the runs.
+
+        So there is no pulse from a stuck loop or a stopped process.
+        """
         while True:
             self._pulse(self._is_serving)
             await asyncio.sleep(PULSE_SECONDS)
@@ -185,9 +188,9 @@ class Worker:
         return members.Sign("worker", self._identity, host.slots_used, self._slots, host.busy_tools)
 
     def _on_buried(self) -> None:
-        """Stop claiming and sending after being declared dead, and then end.
-        The incarnation can't be used again. Drivers notice by their first refused write, and hand in the results they
-        hold."""
+        """After being declared dead, stop claiming and sending, and then end.
+        The incarnation can't be used again. Drivers notice by their first refused write, and report the results that
+        they have."""
         self._is_buried = True
         log.warning(log_messages.WORKER_BURIED, os.getpid())
         overdue = threading.Timer(BURIED_SECONDS + DRAIN_GRACE_SECONDS, _leave, [EXIT_BURIED])
@@ -208,7 +211,7 @@ class Worker:
             self._host.drain(seconds)
 
     def _give_up(self) -> None:
-        """Exit when the drain time is over and no unsafe call is in flight, at the latest at the drain limit."""
+        """Exit when the drain time is over and no unsafe call is in progress, but at the latest at the drain limit."""
         pause, began = threading.Event(), time.monotonic()
         pause.wait(drain_seconds() + DRAIN_GRACE_SECONDS)
         while self._host is not None and self._host.unsafe_calls and time.monotonic() - began < drain_limit_seconds():
@@ -218,7 +221,7 @@ class Worker:
 
 
 def _fence(presence: Presence) -> Callable[[], bool]:
-    """Return a function that tells whether this worker must claim and send nothing for now."""
+    """Return a function that tells whether this worker must not claim or send anything at the moment."""
     fences = tuple(features.parts_of_all(lambda each: each.fences))
     if not fences:
         return lambda: not presence.is_held
@@ -230,7 +233,7 @@ _worker: Worker | None = None
 
 def start_worker(*, name: str, pulse: Callable[[bool], None]) -> None:
     """Make this process a worker.
-    `pulse` is called each second from the event loop, with whether the worker serves yet."""
+    `pulse` is called each second from the event loop, with whether the worker already serves."""
     global _worker
     _worker = Worker(name=name, pulse=pulse)
     _worker.start()
@@ -242,6 +245,9 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def _leave(code: int) -> None:
-    """Exit from any thread. A normal exit would wait for django-q2's loop and for tools' threads."""
+    """Exit from any thread.
+
+    Exit the process at once: a normal exit would wait for django-q2's loop and for tools' threads.
+    """
     logging.shutdown()
     os._exit(code)

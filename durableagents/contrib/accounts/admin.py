@@ -44,7 +44,7 @@ class ReasonForm(forms.ModelForm):
 
     reason = forms.CharField(
         widget=forms.Textarea(attrs={"rows": 3}),
-        help_text="It goes on the record: how do you know that it is they?",
+        help_text="How do you know that the request comes from this person? The reason is recorded.",
     )
 
     class Meta:
@@ -54,7 +54,7 @@ class ReasonForm(forms.ModelForm):
     def clean_reason(self) -> str:
         """Return the reason. Raises ValidationError."""
         try:
-            return justified("Taking a second factor away", self.cleaned_data["reason"])
+            return justified("Removing a second factor", self.cleaned_data["reason"])
         except DurableAgentsError as refusal:
             raise ValidationError(refusal.detail) from None
 
@@ -87,7 +87,7 @@ class FactorAdmin(admin.ModelAdmin):
         from durableagents.contrib.accounts import factors
 
         factors.take_away(obj.user, by=actor(request, ADMIN), reason=form.cleaned_data["reason"])
-        signed_in.end_everywhere(obj.user.pk)  # ends sessions of somebody who has the device
+        signed_in.end_everywhere(obj.user.pk)  # ends the sessions of anybody who has the device
 
     def response_change(self, request: HttpRequest, obj: Authenticator) -> HttpResponse:
         self.message_user(request, f"Second factors of {obj.user.get_username()} removed.")
@@ -98,7 +98,9 @@ class LinkForm(forms.ModelForm):
     """The form for an account and its identity at a provider."""
 
     provider = forms.ChoiceField(label="Provider")
-    uid = forms.CharField(label="Subject", max_length=191, help_text="The `sub` that they have there; no e-mail.")
+    uid = forms.CharField(
+        label="Subject", max_length=191, help_text="The account's `sub` at the provider; not an e-mail address."
+    )
 
     class Meta:
         model = SocialAccount
@@ -130,7 +132,7 @@ class LinkAdmin(admin.ModelAdmin):
 
     def delete_model(self, request: HttpRequest, obj: SocialAccount) -> None:
         super().delete_model(request, obj)
-        signed_in.end_for(obj.user_id, request)  # ends sessions of somebody who has that identity
+        signed_in.end_for(obj.user_id, request)  # ends the sessions of anybody who has that identity
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[SocialAccount]) -> None:
         """Delete links, and end the sessions of all affected accounts."""
@@ -140,7 +142,7 @@ class LinkAdmin(admin.ModelAdmin):
             signed_in.end_for(person, request)
 
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
-        """Leave out accounts of possible second persons."""
+        """Leave out accounts that may act as the second person."""
         field = super().formfield_for_foreignkey(db_field, request, **kwargs)
         if field is not None and db_field.name == "user":
             field.queryset = User.objects.exclude(pk__in=protected(request.user.pk).values("pk"))

@@ -1,7 +1,8 @@
 """Ask for reauthentication before risky acts: by passkey or second factor, else by password."""
 
 # The session remembers the last authentication. If that is too old, a page asks for a new one and keeps the form, which
-# is then sent to the same URL together with the proof. So no input is lost, and nothing is done before.
+# is then sent to the same URL together with the proof. So no input is lost, and nothing happens before the
+# authentication.
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from runs.engine.gating.proof import PASSWORD as PASSWORD_SHOWN
 
 WITHIN = timedelta(minutes=10)
 PASSWORD, CODE, PASSKEY, CHALLENGE = "proof_password", "proof_code", "proof_passkey", "proof_challenge"
-# Somebody at an unlocked screen must not be able to guess the password.
+# A stranger at an unlocked screen must not be able to guess the password.
 tries = throttle.Allowance("shown again", limit=5, window_seconds=300)
 _PROOFS = (PASSWORD, CODE, PASSKEY, CHALLENGE)
 _OURS = (*_PROOFS, "csrfmiddlewaretoken")
@@ -41,18 +42,18 @@ class Again(Page):
 class Risky(Page):
     """A page whose POST needs recent authentication.
 
-    `risky` completes the question; if it is empty, nothing is asked. Errors in the form come first, so that nobody
-    authenticates for a form that is refused anyway.
+    `risky` completes the question; if empty, no authentication is required. Errors in the form come first, so that
+    nobody authenticates for a form that is refused anyway.
     """
 
     risky = ""
 
     def is_asked(self, user: User) -> bool:
-        """Return whether to ask for authentication. Users without the right aren't asked but refused."""
+        """Return whether to ask for authentication. Users without the right are refused without being asked."""
         return True
 
     def wrong(self, request: HttpRequest, **kwargs: Any) -> HttpResponse | None:
-        """Return the page for a form that is invalid whoever sends it; None if it is valid."""
+        """Return the page for a form that is invalid for every user; None if it is valid."""
         return None
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
@@ -94,8 +95,8 @@ def asked_again(request: HttpRequest, what: str, keeps: bool = True) -> HttpResp
 class Answer:
     """The outcome of asking.
 
-    `page` is the response to a missing or wrong proof. Without it the form continues, with the signature of a passkey
-    if one was used.
+    `page` is the response to a missing or wrong proof. Without a missing or wrong proof the form continues, with the
+    signature of a passkey if one was used.
     """
 
     page: HttpResponse | None = None
@@ -103,7 +104,7 @@ class Answer:
 
 
 def ask_for(request: HttpRequest, what: str, *, keeps: bool = True, terms: dict[str, Any] | None = None) -> Answer:
-    """Ask for authentication. `terms` are what a passkey signs, if that is more than the identity."""
+    """Ask for authentication. `terms` are the terms that a passkey signs, if it confirms more than the identity."""
     user = request.user
     assert isinstance(user, User)
     has_factor = factors.has_factor(user)
@@ -135,7 +136,7 @@ def ask_for(request: HttpRequest, what: str, *, keeps: bool = True, terms: dict[
 
 
 def with_retry(response: HttpResponse, refusal: DurableAgentsError | None) -> HttpResponse:
-    """Add to the response of a refusal when to try again, if trying again may help."""
+    """Add the time of the next possible attempt to the response of a refusal."""
     if refusal is not None and refusal.status in (429, 503):
         response["Retry-After"] = str(getattr(refusal, "wait_seconds", RETRY_AFTER_SECONDS))
     return response
@@ -144,7 +145,7 @@ def with_retry(response: HttpResponse, refusal: DurableAgentsError | None) -> Ht
 def passkey_to_show(user: User, terms: dict[str, Any]) -> dict[str, Any]:
     """Return the context of a page that asks for a factor.
 
-    It says whether there is a device, and has options if passkeys are usable.
+    It tells whether there is a device, and has the options for passkeys if they are usable.
     """
     told: dict[str, Any] = {"has_device": factors.has_device(user)}
     if passkeys.is_usable(user):
@@ -164,7 +165,7 @@ class WrongPassword(DurableAgentsError):
 def _check(request: HttpRequest, user: User, has_factor: bool, terms: dict[str, Any]) -> tuple[str, Signed | None]:
     """Check the proof; return how the user authenticated, and a passkey's signature.
 
-    Raises WrongCode, WrongPassword, TooManyAttempts, Busy, FactorUnreadable, and what `passkeys.check` raises.
+    Raises WrongCode, WrongPassword, TooManyAttempts, Busy, FactorUnreadable, and the errors of `passkeys.check`.
     """
     if has_factor and request.POST.get(PASSKEY):
         signed = passkeys.check(user, request.POST.get(CHALLENGE, ""), request.POST[PASSKEY], terms)
@@ -188,7 +189,7 @@ def _kept(request: HttpRequest) -> list[tuple[str, str]]:
 
 
 def _strip(request: HttpRequest) -> None:
-    """Remove the proof from the request, because the form of the act has no such fields."""
+    """Remove the proof from the request, because the act's form has no such fields."""
     if not any(name in request.POST for name in _PROOFS):
         return
     rest: Any = request.POST.copy()

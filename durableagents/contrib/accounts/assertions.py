@@ -1,4 +1,4 @@
-"""Signatures by passkeys (assertions, WebAuthn level 3, § 7.2), verified with nothing but the record."""
+"""Signatures by passkeys (assertions, WebAuthn level 3, § 7.2), verified from the record alone."""
 
 # The challenge is the SHA-256 of the terms in canonical JSON (RFC 8785). The terms include a nonce.
 
@@ -12,10 +12,11 @@ from typing import Any
 
 from runs.engine.canonical import canonical
 
-LIVES_SECONDS = 300  # bytes of a challenge
-# ES256, Ed25519 and RS256 (COSE), which devices support; weaker ones are refused.
+LIVES_SECONDS = (
+    300  # bytes of a challenge ES256, Ed25519 and RS256 (COSE), which devices support; weaker algorithms are refused.
+)
 ALGORITHMS = (-7, -8, -257)
-# Exceptions of the parsers for foreign bytes.
+# Exceptions that the parsers raise for malformed bytes.
 UNREADABLE = (
     ValueError,
     KeyError,
@@ -102,7 +103,7 @@ class Signed:
                 return lacking
             key = CoseKey.parse(_whole(cbor.decode_from(self.public_key)))
             if key.get(3) not in ALGORITHMS:
-                return f"it is signed by an algorithm that is not taken ({key.get(3)})"
+                return f"it is signed with an algorithm that is not accepted ({key.get(3)})"
             key.verify(self.authenticator_data + hashlib.sha256(self.client_data).digest(), self.signature)
         except InvalidSignature:
             return "its signature is not that of this passkey"
@@ -112,7 +113,7 @@ class Signed:
 
 
 def _lacking(client: Any, device: Any, signed: Signed) -> str:
-    """Return what is wrong before the signature is checked."""
+    """Return the problem found before the signature is checked."""
     if client.type != "webauthn.get":
         return "it is no assertion"
     if client.challenge != signed.challenge:
@@ -120,7 +121,7 @@ def _lacking(client: Any, device: Any, signed: Signed) -> str:
     if client.origin != signed.origin or client.cross_origin:
         return f"it was made on a page of {str(client.origin)[:100]!a}"
     if device.rp_id_hash != hashlib.sha256(signed.rp_id.encode()).digest():
-        return f"it is for another site than {signed.rp_id}"
+        return f"it is for a site other than {signed.rp_id}"
     if not device.is_user_present() or not device.is_user_verified():
         return "its device did not verify who held it"
     return ""

@@ -1,7 +1,7 @@
 """The steps between the first proof and the second factor.
 
-No session begins before all required factors were given. Meanwhile the browser keeps the pending user for ten minutes,
-and every page treats it as anonymous.
+No session begins before all required factors have been given. Meanwhile the browser keeps the pending user for ten
+minutes, and every page treats it as anonymous.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SSO = "session+sso"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A user whose first proof was valid. `sealed` is the encrypted factor that they are setting up."""
+    """A user whose first proof was valid. `sealed` is the encrypted factor being set up."""
 
     user: User
     strength: str
@@ -41,7 +41,7 @@ class Caller:
 
 
 def ask(request: HttpRequest, user: User, strength: str, next_: str) -> str | None:
-    """Return the page that asks for a second factor, or sets one up if the role needs it; None if neither applies."""
+    """Return the page that asks for a second factor, or sets one up if the role requires it; None otherwise."""
     where = "sign_in_code" if factors.has_factor(user) else "sign_in_factor" if needs_factor(user) else ""
     if not where:
         return None

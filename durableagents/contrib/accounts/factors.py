@@ -1,7 +1,7 @@
 """Second factors: TOTP codes (RFC 6238) and ten one-time recovery codes. Passkeys are in passkeys.py."""
 
-# django-allauth provides the table and the recovery codes, cryptography the arithmetic of TOTP. The last used step is
-# stored with the factor and advanced in one statement, because allauth remembers a used code for only 30 of the 90
+# django-allauth provides the table and the recovery codes; the library cryptography computes TOTP. The last used step
+# is stored with the factor and advanced in one statement, because allauth remembers a used code for only 30 of the 90
 # seconds in which it is valid.
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from ledger.append import justified
 from ledger.errors import DurableAgentsError
 
 STEP_SECONDS, AROUND, DIGITS, RECOVERY_DIGITS = 30, 1, 6, 8
-# Somebody who tries codes knows the password. At any time, three of a million codes are valid, and ten recovery codes
-# of a hundred million. The two are counted separately, so that guessing device codes doesn't block recovery.
+# Somebody who tries codes already knows the password. At any time, three of a million codes are valid, and ten recovery
+# codes of a hundred million. The two are counted separately, so that guessing device codes doesn't block recovery.
 tries = throttle.Allowance("second factor", limit=5, window_seconds=900)
 recovery_tries = throttle.Allowance("recovery code", limit=5, window_seconds=900)
 _USE = """
@@ -49,13 +49,13 @@ class WrongCode(DurableAgentsError):
 
 
 class NoCode(WrongCode):
-    """The input can't be a code of a device, so it doesn't count as a guess."""
+    """The input doesn't have the form of a device's code, so it doesn't count as a guess."""
 
     told = "Enter the six-digit code from your app."
 
 
 class NoCodeOfEither(NoCode):
-    """The input can't be a code of either kind."""
+    """The input has the form of neither kind of code."""
 
     told = "Enter the six-digit code from your app, or an eight-digit recovery code."
 
@@ -164,14 +164,14 @@ def take_away(user: User, *, by: Actor, reason: str = "") -> None:
     For another person's account a reason is required.
     """
     if by.person != user.pk or reason:
-        reason = justified("Taking a second factor away", reason)
+        reason = justified("Removing a second factor", reason)
     with acting(by, reason):
         if not Authenticator.objects.filter(user_id=user.pk).delete()[0]:
             raise NoFactor
 
 
 def take_device_away(user: User, *, by: Actor) -> None:
-    """Remove one's own authenticator app, but keep the passkeys. Raises NoFactor."""
+    """Remove the person's own authenticator app, but keep the passkeys. Raises NoFactor."""
     with acting(by):
         if not Authenticator.objects.filter(user_id=user.pk, type=Authenticator.Type.TOTP).delete()[0]:
             raise NoFactor
@@ -244,7 +244,7 @@ def _readable(row: Authenticator) -> Any:
 
 
 def _step_of(secret: str, code: str) -> int | None:
-    """Return the time step that a code belongs to, at most one off the current step; None if invalid."""
+    """Return the time step that a code belongs to, at most one step from the current one; None if invalid."""
     from cryptography.hazmat.primitives.hashes import SHA1
     from cryptography.hazmat.primitives.twofactor.hotp import HOTP
 
@@ -257,12 +257,12 @@ def _step_of(secret: str, code: str) -> int | None:
 
 
 def now_seconds() -> float:
-    """Return this host's time. Devices also use their own clock."""
+    """Return this host's time. A device computes codes by its own clock."""
     return time.time()
 
 
 def new_codes(user: User) -> list[str]:
-    """Replace the recovery codes. Called in the transaction of the act, inside `of`."""
+    """Replace the recovery codes. Called in the transaction of the act, inside the `of` context."""
     Authenticator.objects.filter(user_id=user.pk, type=Authenticator.Type.RECOVERY_CODES).delete()
     codes = Authenticator(type=Authenticator.Type.RECOVERY_CODES).wrap()
     return list(codes.activate(user).generate_codes())

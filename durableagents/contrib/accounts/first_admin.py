@@ -1,7 +1,7 @@
 """Create the first administrator through a link.
 
-Only a shell on the machine prints the link, so that nobody else can take over the console first. It works once, for a
-day, while there is no administrator.
+Only a shell on the machine prints the link, so that nobody else can take over the console first. The link works once,
+for one day, and only while there is no administrator.
 """
 
 from __future__ import annotations
@@ -32,12 +32,10 @@ _ONE = 1
 
 
 class AlreadySetUp(DurableAgentsError):
-    status, code, title = 409, "already-set-up", "This installation has an administrator"
+    status, code, title = 409, "already-set-up", "This installation already has an administrator"
 
     def __init__(self) -> None:
-        super().__init__(
-            "It has an administrator already: sign in as one, or make one with `manage.py createsuperuser`."
-        )
+        super().__init__("Sign in as an administrator, or create one with `manage.py createsuperuser`.")
 
 
 def is_open() -> bool:
@@ -50,7 +48,7 @@ def new_link(by: Actor) -> str:
     token = links.token()
     link = links.address(
         "setup_claim", token
-    )  # This loads all URLs, which takes seconds on a busy machine, so it comes before the transaction.
+    )  # This loads all URLs, which takes seconds on a busy machine, so it is done before the transaction.
     _keep(token, by)
     return link
 
@@ -70,9 +68,9 @@ def greeting(environment: Any) -> str:
     """Return how to create the first administrator, as text that `manage.py up` prints."""
     if is_open():
         link = new_link(command_actor())
-        return f"set-up   {link}   works once, for a day; `manage.py setup_link` makes another"
+        return f"set-up {link} works once, for one day; `manage.py setup_link` creates another"
     new = "" if environment.database_url else "; a new one takes a DURABLEAGENTS_DATA of its own"
-    return f"set-up   this installation has an administrator already: sign in as them{new}"
+    return f"set-up this installation already has an administrator: sign in as them{new}"
 
 
 def check(token: str) -> None:
@@ -81,12 +79,12 @@ def check(token: str) -> None:
 
 
 def claim(token: str, *, name: str, email: str, password: str, address: str) -> User:
-    """Create the first administrator. Of concurrent requests one succeeds.
+    """Create the first administrator. Only one of several concurrent requests succeeds.
 
     Raises UnknownLink, EndedLink, NameTaken, ValidationError, Busy.
     """
     check(token)
-    kept = hashed(password)  # takes a quarter of a second, so it comes before the lock
+    kept = hashed(password)  # takes a quarter of a second, so it is done before locking
     try:
         return _make(token, name, email, kept, address)
     except IntegrityError as error:

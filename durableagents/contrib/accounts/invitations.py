@@ -47,7 +47,7 @@ class NotOpen(DurableAgentsError):
     status, code, title = 409, "invitation-ended", "The invitation has ended"
 
     def __init__(self, how: str) -> None:
-        super().__init__(f"It was {how} already: nothing is changed.")
+        super().__init__(f"The invitation was already {how}; nothing has changed.")
 
 
 def invite(
@@ -65,7 +65,7 @@ def invite(
             for row in Invitation.objects.select_for_update().filter(
                 username__iexact=name, revoked_at__isnull=True, accepted_at__isnull=True
             ):
-                _end(row, by, f"Replaced by another one: {reason}")
+                _end(row, by, f"Replaced by another invitation: {reason}")
             now = database_now()
             row = Invitation.objects.create(
                 username=name,
@@ -93,20 +93,20 @@ def _checked(name: str, email: str, roles: Collection[str], is_admin: bool, days
     try:
         validate_email(email)
     except ValidationError as error:
-        raise _wrong("email", "Give one e-mail address, such as ada@example.org.") from error
+        raise _wrong("email", "Enter one e-mail address, such as ada@example.org.") from error
     if len(email) > 254:
-        raise _wrong("email", "It is longer than 254 characters.")
+        raise _wrong("email", "The address is longer than 254 characters.")
     if problem := unknown_role(roles, known_roles()):
         raise _wrong("roles", problem)
     if is_guarded("roles"):
         if roles or is_admin:
             raise _wrong(
-                "roles", "Two people give roles here: invite without one, and propose it on the account's page."
+                "roles", "Roles need two people: invite without a role, then propose the role on the account's page."
             )
     elif not roles and not is_admin:
-        raise _wrong("roles", "Choose a role: without one the account opens nothing.")
+        raise _wrong("roles", "Choose a role: without one the account has no access.")
     if not 1 <= days <= MAX_DAYS:
-        raise _wrong("days", f"Between 1 and {MAX_DAYS} days.")
+        raise _wrong("days", f"Enter 1 to {MAX_DAYS} days.")
     return name, email
 
 
@@ -140,7 +140,7 @@ def find(token: str) -> Invitation:
 
 
 def accept(token: str, *, password: str, address: str) -> User:
-    """Create the invited account with its roles. Of concurrent requests one succeeds.
+    """Create the invited account with its roles. Only one of several concurrent requests succeeds.
 
     Raises UnknownLink, EndedLink, NameTaken, Busy.
     """
@@ -173,7 +173,7 @@ def accept(token: str, *, password: str, address: str) -> User:
 
 
 def roles_of(row: Invitation) -> list[str] | None:
-    """Return the roles that an invitation gives; None if its row is malformed, in which case it gives nothing."""
+    """Return the roles that an invitation gives; None if its row is malformed and so gives none."""
     roles: Any = row.roles
     return roles if isinstance(roles, list) and all(isinstance(role, str) for role in roles) else None
 

@@ -1,7 +1,7 @@
 """One-time links and their refusals.
 
 A token is 256 random bits and is stored as a digest, so it can't be guessed or read from the database. Without the
-right token, every link gets the same answer as an unknown one.
+right token, every link is answered like an unknown one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class UnknownLink(DurableAgentsError):
     status, code, title = 404, "unknown-link", "This link leads nowhere"
 
     def __init__(self) -> None:
-        super().__init__("It is not valid, or not any more. Ask the person who gave it to you for another.")
+        super().__init__("The link is invalid or has expired. Ask the person who gave it to you for a new one.")
 
 
 class EndedLink(DurableAgentsError):

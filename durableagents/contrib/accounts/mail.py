@@ -25,7 +25,10 @@ _courier = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mail")
 
 
 def later(job: Callable[[], None]) -> Future[None]:
-    """Run a job after those before it, with its own database connection. Raises Busy if too many jobs wait."""
+    """Queue a job behind those waiting; it runs, with its own database connection.
+
+    Raises Busy if too many jobs wait.
+    """
     if not _room.acquire(blocking=False):
         raise Busy("Too much mail is waiting to be sent")
 

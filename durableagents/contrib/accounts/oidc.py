@@ -5,8 +5,8 @@ Imported only when used, because workers don't need the libraries.
 
 # django-allauth's view and adapter provide discovery, one-time state, PKCE and the exchange of the code. This module
 # adds the nonce, checks the token's signature by the issuer's published keys with named algorithms, and checks that the
-# issuer is the configured one, not the one its document claims. allauth's part ends before it would look for an account
-# (provider_links.py).
+# issuer is the configured one rather than the one that its document claims. allauth's part ends before it would look
+# for an account (provider_links.py).
 
 from __future__ import annotations
 
@@ -45,10 +45,12 @@ _CONNECT_SECONDS, _READ_SECONDS = 3.0, 7.0
 class ProviderTrouble(DurableAgentsError):
     """The provider is unreachable, or its answer is invalid."""
 
-    status, code, title = 502, "sign-in-provider", "Sign-in isn't possible there now"
+    status, code, title = 502, "sign-in-provider", "Sign-in with the provider isn't possible now"
 
     def __init__(self, provider: OidcProvider, problem: str) -> None:
-        super().__init__(f"{provider.name} can't sign anybody in now: {problem}. Try again, or use your password.")
+        super().__init__(
+            f"{provider.name} can't sign in anybody at the moment: {problem}. Try again, or use your password."
+        )
 
 
 class NotBelieved(DurableAgentsError):
@@ -57,7 +59,7 @@ class NotBelieved(DurableAgentsError):
     status, code, title = 403, "sign-in-refused", "Not signed in"
 
     def __init__(self, provider: OidcProvider, problem: str) -> None:
-        super().__init__(f"You are not signed in by {provider.name}: {problem}. Begin again on the sign-in page.")
+        super().__init__(f"{provider.name} could not sign you in: {problem}. Start again on the sign-in page.")
 
 
 def begin(request: HttpRequest, provider: OidcProvider, *, next_: str, linking: int | None = None) -> HttpResponse:
@@ -69,7 +71,7 @@ def begin(request: HttpRequest, provider: OidcProvider, *, next_: str, linking: 
 
 
 def finish(request: HttpRequest, provider: OidcProvider) -> tuple[dict[str, Any], str, int | None]:
-    """Verify the browser's answer; it can be used once. Raises NotBelieved, ProviderTrouble.
+    """Verify the answer that the browser brings back; it can be used once. Raises NotBelieved, ProviderTrouble.
 
     Returns the claims, where to continue, and the account to link, if any.
     """
@@ -138,7 +140,7 @@ def _words(error: Exception) -> str:
 
 
 def _cause(error: Exception) -> str:
-    """Return the cause of a failure without URLs and answers, which strangers must not see."""
+    """Return the cause of a failure without URLs and answers, which unauthenticated visitors must not see."""
     if isinstance(error, requests.Timeout):
         return "it does not answer in time"
     if isinstance(error, requests.ConnectionError):
@@ -149,7 +151,7 @@ def _cause(error: Exception) -> str:
 
 
 class Wire(DefaultSocialAccountAdapter):  # type: ignore[misc]
-    """Sends HTTP requests to providers: with timeouts, without redirects, of bounded size.
+    """Sends HTTP requests to providers: with timeouts, without redirects, and with bounded responses.
 
     Providers come from the environment.
     """
@@ -217,7 +219,7 @@ class _Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
     def openid_config(self) -> dict[str, Any]:
         """Return the issuer's document.
 
-        Raises ValueError if it belongs to another issuer, or has addresses without https for codes and secrets.
+        Raises ValueError if the document belongs to another issuer, or names non-https addresses for codes and secrets.
         """
         found: dict[str, Any] = super().openid_config
         if found.get("issuer") != self._of.issuer:

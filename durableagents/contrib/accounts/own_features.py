@@ -38,9 +38,9 @@ def greeting(environment: Any) -> str:
 
     if first_admin.is_open():
         link = first_admin.new_link(command_actor())
-        return f"set-up   {link}   works once, for a day; `manage.py setup_link` makes another"
+        return f"set-up {link} works once, for one day; `manage.py setup_link` creates another"
     new = "" if environment.database_url else "; a new one takes a DURABLEAGENTS_DATA of its own"
-    return f"set-up   this installation has an administrator already: sign in as them{new}"
+    return f"set-up this installation already has an administrator: sign in as them{new}"
 
 
 def _late(module: str, name: str) -> Callable[..., Any]:

@@ -30,7 +30,8 @@ from ledger.web.text_safety import is_hidden
 
 PASSKEY = "passkey"
 MOST, MAX_NAME = 20, 60
-# A device that counts never repeats a value, so a repeated value means that it was copied. Most passkeys don't count.
+# A device with a signature counter never repeats a value, so a repeated value means that the passkey was copied. Most
+# passkeys don't count.
 _USE = """
     UPDATE mfa_authenticator
     SET data = jsonb_set(data, '{sign_count}', to_jsonb(%(count)s::bigint)), last_used_at = clock_timestamp()
@@ -65,7 +66,7 @@ class Passkey:
 
 
 def things(what: str, person: int | None = None) -> dict[str, Any]:
-    """Return the terms of a challenge that serves another purpose than a decision."""
+    """Return the terms of a challenge for a purpose other than a decision."""
     return {"v": 1, "what": what, "person": person}
 
 
@@ -117,8 +118,8 @@ def to_make(user: User) -> tuple[Challenge, dict[str, Any]]:
 def set_up(user: User, token: str, answer: str, name: str, *, by: Actor) -> list[str]:
     """Save a new passkey.
 
-    Returns recovery codes, which can't be read again, if it is the first second factor. Raises PasskeysUnavailable,
-    PasskeyTooLate, WrongPasskey, TooManyPasskeys, InvalidInput.
+    If this is the account's first second factor, returns recovery codes, which can't be read again. Raises
+    PasskeysUnavailable, PasskeyTooLate, WrongPasskey, TooManyPasskeys, InvalidInput.
     """
     where, name = webauthn.site(), _name(name)
     given = webauthn.answer_in(answer)
@@ -268,5 +269,5 @@ def _digest(credential: str) -> str:
 
 
 def _handle(user: User) -> str:
-    """Return the opaque handle by which devices know the account."""
+    """Return the opaque handle under which devices know the account."""
     return text_of(hmac.digest(naming_key(), b"passkey of account " + str(user.pk).encode(), "sha256"))

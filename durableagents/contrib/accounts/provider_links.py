@@ -1,4 +1,4 @@
-"""Find accounts of OpenID Connect identities, only by issuer and subject, which a provider never reassigns.
+"""Find accounts of OpenID Connect identities by issuer and subject only, which a provider never reassigns.
 
 Changes made by a sign-in are recorded with the provider as their actor.
 """
@@ -26,7 +26,7 @@ class NotLinked(DurableAgentsError):
 
     def __init__(self, provider: OidcProvider) -> None:
         super().__init__(
-            f"{provider.name} knows you, and no account here is linked to that. Sign in with your password and link it "
+            f"No account here is linked to your account at {provider.name}. Sign in with your password and link it "
             "under Second factor and sign-ins, or ask an administrator."
         )
 
@@ -38,7 +38,7 @@ class LinkedElsewhere(DurableAgentsError):
 
     def __init__(self, provider: OidcProvider) -> None:
         super().__init__(
-            f"This sign-in at {provider.name} belongs to another account here, or your account to another one there. "
+            f"This sign-in at {provider.name} is linked to another account here, or yours to another one there. "
             "Nothing was changed; an administrator can unlink it."
         )
 
@@ -53,13 +53,13 @@ class AccountClosed(DurableAgentsError):
 
 
 class AddressNotPlain(DurableAgentsError):
-    """The e-mail address from the provider is not plain ASCII, so no account is searched by it."""
+    """The e-mail address from the provider is not plain ASCII, so it is not used to find an account."""
 
     status, code, title = 403, "sign-in-address", "Not signed in"
 
     def __init__(self, provider: OidcProvider) -> None:
         super().__init__(
-            f"{provider.name} gives an e-mail address with letters other than plain ASCII: it finds no account here. "
+            f"The e-mail address from {provider.name} has non-ASCII letters, so it can't be matched to an account. "
             "Sign in with your password and link it under Second factor and sign-ins, or ask an administrator."
         )
 
@@ -72,7 +72,7 @@ class GroupsUnreadable(DurableAgentsError):
     def __init__(self, provider: OidcProvider) -> None:
         super().__init__(
             f"{provider.name} says in its claim {provider.groups_claim!r} what is no list of groups, and your roles "
-            "follow from it. An administrator has to look at its settings."
+            "follow from it. Ask an administrator to check the provider's settings."
         )
 
 
@@ -128,8 +128,8 @@ def _linked(provider: OidcProvider, claims: dict[str, Any]) -> User | None:
 def _by_address(provider: OidcProvider, claims: dict[str, Any]) -> User | None:
     """Return the only account with the address that the issuer verified. Raises AddressNotPlain.
 
-    The issuer must be allowed to speak for the address's domain. The database's upper() equates `ı` with `i` and `ſ`
-    with `s`, so it only narrows the search: addresses are equal if they are ASCII and the same in lower case.
+    The issuer must be allowed to speak for the address's domain. The database's upper() maps `ı` to `I` and `ſ` to `S`,
+    so it only narrows the search: addresses are equal if they are ASCII and the same in lower case.
     """
     address = claims.get("email")
     if claims.get("email_verified") is not True or not isinstance(address, str) or "\x00" in address:
@@ -183,7 +183,10 @@ def _keep(provider: OidcProvider, claims: dict[str, Any], user: User) -> None:
 
 
 def _follow_groups(provider: OidcProvider, claims: dict[str, Any], user: User) -> None:
-    """Set the mapped roles to those of the claim (none without it). Other roles are left to administrators."""
+    """Set the mapped roles to those in the claim (to none if the claim is missing).
+
+    Other roles are left to administrators.
+    """
     if not provider.roles:
         return
     said = claims.get(provider.groups_claim, [])

@@ -30,9 +30,9 @@ from ledger.errors import DurableAgentsError, NotFound
 # Every request counts, whether the account exists or not.
 by_name = throttle.Allowance("reset for a name", limit=3, window_seconds=3600)
 by_address = throttle.Allowance("reset from an address", limit=20, window_seconds=3600)
-_MAX_ACCOUNTS = 5  # limit of accounts with one e-mail address
+_MAX_ACCOUNTS = 5  # maximum number of accounts with the same e-mail address
 _SUBJECT = "A new password"
-_BODY = """Someone, probably you, asked for a new password for the account {name}.
+_BODY = """Someone, probably you, requested a new password for the account {name}.
 
 Choose it here, within four hours:
 
@@ -101,7 +101,10 @@ def make_link(user_id: int, *, by: Actor, justification: str) -> tuple[User, str
 
 
 def _link(user: User, maker: int | None = None) -> str:
-    """Return a link. `maker` is the account that hands it over; 0 means no account, None that it is mailed."""
+    """Return a link.
+
+    `maker` is the account that passes the link on; 0 means no account, None means that the link is mailed.
+    """
     said = str(user.pk) if maker is None else f"{user.pk}.{maker}"
     return links.address("reset_set", urlsafe_base64_encode(force_bytes(said)), _tokens(maker).make_token(user))
 
@@ -113,7 +116,7 @@ def _tokens(maker: int | None) -> PasswordResetTokenGenerator:
 def find(whom: str, token: str) -> User:
     """Return the account of a link.
 
-    Raises UnknownLink, also if it is used or expired, and EndedLink if its maker lost the right.
+    Raises UnknownLink, even if the link was used or has expired, and EndedLink if its maker lost the right.
     """
     number, maker = _said(whom)
     return _usable(User.objects.filter(pk=number).first(), token, maker)
@@ -122,7 +125,7 @@ def find(whom: str, token: str) -> User:
 def set_password(whom: str, token: str, *, password: str, end_keys: bool, address: str) -> int:
     """Set a new password and end all sessions, and the API keys if requested; return how many keys ended.
 
-    Of concurrent requests the first succeeds. Raises UnknownLink, EndedLink, Busy.
+    Only the first of several concurrent requests succeeds. Raises UnknownLink, EndedLink, Busy.
     """
     find(whom, token)
     kept = hashed(password)

@@ -32,7 +32,7 @@ class FactorUnreadable(DurableAgentsError):
     def __init__(self) -> None:
         super().__init__(
             "What this installation keeps of the second factor can't be read: it was changed, or written under "
-            "another master key. Ask an administrator to take the second factor away; then set it up again."
+            "another master key. Ask an administrator to remove the second factor; then set it up again."
         )
 
 
@@ -44,7 +44,7 @@ def data_of(row: Any) -> dict[str, Any]:
 
 
 def counted(data: dict[str, Any], name: str, *, default: int | None = None) -> int:
-    """Return a number of the data that the database can increment. Raises FactorUnreadable."""
+    """Return a number from the data that the database can increment. Raises FactorUnreadable."""
     found = data.get(name, default)
     if type(found) is not int or not 0 <= found < 2**62:
         raise FactorUnreadable
@@ -96,7 +96,7 @@ def _key() -> bytes:
 
 
 def naming_key() -> bytes:
-    """Return the key for deriving the account handles that devices store."""
+    """Return the key from which the account handles stored by devices are derived."""
     return _derived(settings.DURABLEAGENTS_MASTER_KEY_FILE, b"durableagents/passkey handles/1")
 
 

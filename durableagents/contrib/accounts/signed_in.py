@@ -1,4 +1,4 @@
-"""List and end sessions of an account: one's own, or another's as an administrator."""
+"""List and end sessions of an account: your own, or as an administrator those of others."""
 
 # A row is written only at sign-in, so no other page has that cost. The last activity is computed from the session's end
 # (sessions.py). A row without a session has no effect and is deleted at the account's next sign-in.
@@ -29,7 +29,7 @@ from runs import features
 
 MAX_SHOWN = 100
 _NAME_LENGTH = 300
-# A row has the key of its session's row (`row_key`), as bytes.
+# A row contains the key of its session's row (`row_key`) as bytes.
 _ROW = "s.session_key = encode(k.key, 'hex')"
 _LIST = f"""
     SELECT k.key, k.since, k.address, k.browser, k.auth_hash, s.expire_date
@@ -47,7 +47,7 @@ _END = "DELETE FROM django_session WHERE session_key = ANY (%s)"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One session as shown. `seen_at` is to the minute; None if only the last half hour is known."""
+    """One session as shown. `seen_at` is accurate to the minute; None if all that is known is the last half hour."""
 
     id: str
     since: datetime
@@ -66,7 +66,7 @@ def digest_of(session_key: str | None) -> bytes:
 def enter(sender: type[User], request: HttpRequest, user: User, **_: object) -> None:
     """Write the row of a new session."""
     if request.session.session_key is None:
-        request.session.create()  # it belonged to another user, whose key would be sent with the response
+        request.session.create()  # the session belonged to another user, whose key would be sent with the response
     name = request.META.get("HTTP_USER_AGENT", "")
     with connection.cursor() as cursor:
         cursor.execute(_FORGET, [user.pk])
@@ -141,7 +141,7 @@ def end_under_old_password(user: User, request: HttpRequest, **_: object) -> Non
 
 
 def places(user: User, session_key: str | None = None) -> list[Place]:
-    """Return the account's sessions, most recently used first. `session_key` is the current one."""
+    """Return the account's sessions, most recently used first. `session_key` is the key of the current session."""
     with connection.cursor() as cursor:
         cursor.execute(_LIST, [user.pk])
         rows = cursor.fetchall()

@@ -1,4 +1,4 @@
-"""Addresses of this app's pages."""
+"""URLs of this app's pages."""
 
 from django.urls import path
 from django.views.generic import RedirectView

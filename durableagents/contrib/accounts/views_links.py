@@ -27,10 +27,10 @@ from ledger.web.roles import name_of
 
 
 class NewPassword(SetPasswordMixin, forms.Form):
-    """A form with a password, entered twice."""
+    """A form with a password that is entered twice."""
 
     new_password1, new_password2 = SetPasswordMixin.create_password_fields("New password", "Repeat new password")
-    new_password1.help_text = "At least 12 characters. Not only digits, not repetitive, and not a common password."
+    new_password1.help_text = "At least 12 characters. It must not be all digits, repetitive or a common password."
     new_password2.help_text = ""
     new_password1.validators = [*new_password1.validators, MaxLengthValidator(1000)]
 

@@ -19,9 +19,9 @@ from runs import features
 
 
 class KeyForm(forms.Form):
-    """The form for a new key of one's own."""
+    """The form for a new API key of your own."""
 
-    name = forms.CharField(label="Name", max_length=100, help_text="What it is for, such as: nightly import.")
+    name = forms.CharField(label="Name", max_length=100, help_text="Purpose of the key, such as: nightly import.")
     days = forms.IntegerField(label="Expires after (days)", min_value=1, max_value=MAX_DAYS, initial=90)
 
 
@@ -60,9 +60,9 @@ class EndSessions(OwnPage):
 
 
 class NewKey(again.Risky, Account):
-    """Create a key of one's own.
+    """Create an API key for yourself.
 
-    Only this response shows it: a message would travel in a cookie, which isn't secret.
+    Only this response shows the key: a message would travel in a cookie, which isn't secret.
     """
 
     http_method_names = ["post"]
@@ -91,7 +91,7 @@ class NewKey(again.Risky, Account):
 
 
 class RevokeKey(OwnPage):
-    """Revoke one of one's own keys."""
+    """Revoke one of your own API keys."""
 
     http_method_names = ["post"]
 

@@ -71,7 +71,7 @@ class InviteForm(forms.Form):
 
 
 class AdminPage(again.Risky):
-    """Base of pages for administrators, a right that doesn't depend on roles."""
+    """Base of pages for administrators, which is a right of its own, independent of roles."""
 
     allowed = frozenset()
     section = "people"
@@ -140,7 +140,7 @@ def _roles(user: Any) -> list[str]:
 
 
 class Invite(People):
-    """Invite somebody. Only this response and the mail contain the link."""
+    """Invite somebody. The link appears only in this response and in the mail."""
 
     http_method_names = ["post"]
 

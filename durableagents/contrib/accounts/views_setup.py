@@ -33,7 +33,7 @@ _ARCHIVED = "SELECT current_setting('archive_mode'), last_archived_time FROM pg_
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One item of the list. `tone` is ok, wait (to do) or empty (unknown)."""
+    """One item of the list. `tone` is "ok", "wait" (still to do) or empty (unknown)."""
 
     label: str
     tone: str
@@ -86,7 +86,7 @@ def _people() -> Iterator[Item]:
     found = User.objects.filter(is_active=True).aggregate(
         admins=Count("pk", filter=Q(is_superuser=True)), unreachable=Count("pk", filter=Q(email=""))
     )
-    alone = "Only one account. Add a second one so that you can't be locked out."
+    alone = "Only one account. Add a second administrator so that you can't be locked out."
     yield _item("Administrator", found["admins"] != 1, _count(found["admins"], "account"), alone, "people", "People")
     members = Count("user", filter=Q(user__is_active=True))
     having = dict(Group.objects.filter(name__in=(known := known_roles())).annotate(n=members).values_list("name", "n"))
@@ -102,7 +102,9 @@ def _people() -> Iterator[Item]:
         "API keys", keys, f"{_count(keys, 'key')} in force.", none, "admin:durableagents_apikey_add", "Create key"
     )
     if found["unreachable"]:
-        words = f"{_count(found['unreachable'], 'account')} without one, so no password reset by e-mail."
+        words = (
+            f"{_count(found['unreachable'], 'account')} without an e-mail address, so without password reset by e-mail."
+        )
         yield Item("E-mail addresses", "wait", words, "admin:auth_user_changelist", "Users")
 
 
@@ -113,16 +115,18 @@ def _queues(having: dict[str, int]) -> Iterator[Item]:
     for queue, role in queues.items():
         number, what = having.get(role, 0), f"Queue {queue}"
         if not role:
-            words = "Its row was changed outside the application, so nobody can decide. Save it again on its page."
+            words = (
+                "The queue's row was changed outside the application, so nobody can decide. Save it again on its page."
+            )
             yield Item(what, "wait", words, "queues", "Queues")
         elif not queues.is_open(queue):
-            words = "Closed: requests to it stop. Open it again."
+            words = "Closed: agents can't request approval here. Open it again."
             yield Item(what, "wait", words, "queues", "Queues")
         elif number:
             words = f"{_count(number, 'person', 'people')} decide{'s' if number == 1 else ''}, as {name_of(role)}."
             yield Item(what, "ok", words, "queues", "Queues")
         else:
-            words = f"Nobody decides, so cases expire. Invite a {name_of(role)}."
+            words = f"Nobody may decide here, so cases expire. Invite a {name_of(role)}."
             yield Item(what, "wait", words, "people", "Invite people")
 
 
@@ -141,7 +145,7 @@ def _installation(*, has_role: bool) -> Iterator[Item]:
     open_ = "DURABLEAGENTS_ENV is development: cookies are sent without TLS, and the database role isn't checked."
     yield _item("Production", environment.is_production, "Its rules hold.", open_)
     problem = privileges.problem_of(_asked)
-    yield _item("Database role", not problem, "It can't change recorded data.", problem or "")
+    yield _item("Database role", not problem, "The database role can't change recorded data.", problem or "")
     yield _backups()
     for found in run_checks(tags=[Tags.security, "environment"], include_deployment_checks=environment.is_production):
         yield Item("Check", "wait", f"{found.msg} {found.hint or ''}".strip())
@@ -154,7 +158,7 @@ def _asked(statement: str, parameters: Any) -> Any:
 
 
 def _backups() -> Item:
-    """Return what the database knows about its log archive. It can't see dumps, or copies of the keys."""
+    """Return what the database knows about its log archive. The database can't see dumps or copies of the keys."""
     mode, archived = _asked(_ARCHIVED, [])
     keys = (
         f"Keep a copy of {settings.DURABLEAGENTS_MASTER_KEY_FILE.name} elsewhere: backups can't be restored without it."

@@ -19,7 +19,7 @@ from durableagents.providers import OidcProvider
 from ledger.errors import DurableAgentsError
 from ledger.web.roles import actor
 
-# Nothing can be guessed here. The limit is for the cost of verification.
+# There is no secret to guess here. The limit bounds the cost of verification.
 _tries = throttle.Allowance("sign-in by passkey", limit=30, window_seconds=300)
 
 
@@ -31,7 +31,7 @@ def refused(request: HttpRequest, refusal: DurableAgentsError) -> HttpResponse:
 
 
 class AtTheDoor(View):
-    """Base of pages that redirect to sign-in if no user is pending."""
+    """Base of pages that redirect to sign-in if no sign-in is pending."""
 
     template = ""
     http_method_names = ["get", "head", "post"]
@@ -68,7 +68,10 @@ class Code(AtTheDoor):
         return redirect(caller.next)
 
     def _shown(self, request: HttpRequest) -> str:
-        """Check the factor that was given and return its kind. Raises as `passkeys.check` and `factors.check`."""
+        """Check the factor that was given and return its kind.
+
+        Raises the same errors as `passkeys.check` and `factors.check`.
+        """
         assert self.caller is not None
         user, given = self.caller.user, request.POST
         if given.get(again.PASSKEY):
@@ -89,7 +92,7 @@ def _terms(user: User) -> dict[str, Any]:
 class PasskeySignIn(View):
     """Sign in by a passkey alone, since the device verified its holder.
 
-    GET returns a fresh challenge for pages that were open for long.
+    GET returns a fresh challenge for pages that have been open for a long time.
     """
 
     http_method_names = ["get", "post"]
@@ -138,7 +141,7 @@ class FirstFactor(AtTheDoor):
         except DurableAgentsError as refusal:
             return self._form(request, refusal)
         door.let_in(request, caller.user, strength=f"{caller.strength}+{factors.TOTP}")
-        signed_in.end_elsewhere(caller.user.pk, request)  # ends sessions that have only the first proof
+        signed_in.end_elsewhere(caller.user.pk, request)  # ends sessions that began with the first proof alone
         return self.show(request, {"codes": codes, "next": caller.next}, None)
 
     def _form(self, request: HttpRequest, refusal: DurableAgentsError | None) -> HttpResponse:
@@ -155,7 +158,7 @@ begun = throttle.Allowance("sign-in by a provider", limit=20, window_seconds=300
 
 
 class Sso(View):
-    """Base of single sign-on, which shows errors on a page of its own. Then nobody is signed in."""
+    """Base of single sign-on pages, which show errors on a page of their own. After an error nobody is signed in."""
 
     http_method_names = ["get"]
 
@@ -169,7 +172,7 @@ class Sso(View):
 
 
 class Begin(Sso):
-    """Redirect to the provider. This may be a GET, since a forged link could only begin a sign-in."""
+    """Redirect to the provider. This page may be a GET, since a forged link could only begin a sign-in."""
 
     def get(self, request: HttpRequest, provider: str) -> HttpResponse:
         from durableagents.contrib.accounts import oidc  # imported here because it is loaded only when used

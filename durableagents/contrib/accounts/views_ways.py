@@ -1,4 +1,4 @@
-"""Pages about one's own ways to sign in: password, second factors, passkeys, linked sign-ins."""
+"""Pages about your own ways to sign in: password, second factors, passkeys, linked sign-ins."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ledger.errors import DurableAgentsError, NotFound
 from ledger.web.page_base import OwnPage
 from ledger.web.roles import actor, needs_factor
 
-# Somebody at an unlocked screen must not be able to guess the password.
+# A stranger at an unlocked screen must not be able to guess the password.
 tries = throttle.Allowance("own password", limit=5, window_seconds=300)
 
 
@@ -36,7 +36,7 @@ class OtherMeanwhile(DurableAgentsError):
 
     def __init__(self) -> None:
         super().__init__(
-            "This changed nothing: since you opened the form your account was closed, or got another password. Of a"
+            "Nothing was changed: since you opened the form, your account was closed or its password changed. Of a"
             " form that was sent twice the first one counts. Sign in again."
         )
 
@@ -50,7 +50,7 @@ class Password(OwnPage):
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         if request.user.is_authenticated and factors.has_factor(self.user):
             is_proof = again.CODE in request.POST or again.PASSKEY in request.POST
-            # The input is passwords, which no page may show again.
+            # The input contains passwords, which no page may show again.
             if asked := again.asked_again(request, "change your password", keeps=False):
                 return asked
             if is_proof:
@@ -63,7 +63,7 @@ class Password(OwnPage):
     def post(self, request: HttpRequest) -> HttpResponse:
         """Change the password.
 
-        All other sessions and device registrations end; API keys too if requested.
+        All other sessions and device registrations end, and the API keys too if requested.
         """
         user = self.user
         form, tried = NewPasswordForm(user, request.POST), str(user.pk)
@@ -152,11 +152,11 @@ def sections(request: HttpRequest, user: User) -> dict[str, Any]:
 
 
 class OfEveryone(again.Risky, OwnPage):
-    """Base of pages about one's own ways to sign in."""
+    """Base of pages about your own ways to sign in."""
 
 
 class SecondFactor(OfEveryone):
-    """Show the second factor. A POST completes its set-up with a code."""
+    """Show the second factor. A POST completes the set-up with a code."""
 
     template = "accounts/second_factor_page.html"
     http_method_names = ["get", "head", "post"]
@@ -192,7 +192,7 @@ class FactorRemovals(OfEveryone):
         factors.take_device_away(user, by=actor(request, ""))
         if not factors.has_factor(user):
             door.shrunk(request)
-        signed_in.end_elsewhere(user.pk, request)  # ends sessions that were signed in by the removed factor
+        signed_in.end_elsewhere(user.pk, request)  # ends sessions that began with the removed factor
         messages.success(request, "Authenticator app turned off.", extra_tags="ok")
         return redirect("second_factor")
 
@@ -210,7 +210,7 @@ class RecoveryCodes(OfEveryone):
 
 
 class SignInLinks(OfEveryone):
-    """Link a provider. The response contains the link to the provider, since forms may not lead off this site."""
+    """Link a provider. The response contains the link to the provider, since forms may not submit to other sites."""
 
     template = "accounts/linking.html"
     http_method_names = ["post"]
@@ -237,7 +237,7 @@ class SignInRemovals(OfEveryone):
         except NotFound as gone:
             messages.error(request, gone.detail, extra_tags="bad")
         else:
-            # ends sessions that may have been signed in by the removed link
+            # ends sessions that may have begun with the removed link
             signed_in.end_elsewhere(self.user.pk, request)
             messages.success(request, "Unlinked.", extra_tags="ok")
         return redirect("second_factor")
@@ -324,6 +324,6 @@ class PasskeyRemovals(OfEveryone):
         passkeys.take_away(user, pk, by=actor(request, ""))
         if not factors.has_factor(user):
             door.shrunk(request)
-        signed_in.end_elsewhere(user.pk, request)  # ends sessions that may have been signed in by the removed passkey
+        signed_in.end_elsewhere(user.pk, request)  # ends sessions that may have begun with the removed passkey
         messages.success(request, "Passkey removed.", extra_tags="ok")
         return redirect("second_factor")

@@ -1,7 +1,7 @@
 """WebAuthn (level 3) between server and browser: the site, one-time challenges, and browsers' answers."""
 
 # Challenges aren't stored: their terms travel in a signed token and come back with the answer. The attempts table makes
-# each usable once; for decisions the stored row does so too.
+# each challenge usable once; for decisions the stored row does so as well.
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def site() -> Site:
     if environment.public_url is None:
         if environment.is_production:
             raise PasskeysUnavailable(
-                "Passkeys are bound to the address of this installation, and it was told none: set "
+                "Passkeys are bound to the address of this installation, which is not configured: set "
                 "DURABLEAGENTS_BASE_URL to its https address (docs/how-to/single-sign-on-and-accounts.md)."
             )
         return Site("localhost", f"http://localhost:{environment.port}")
@@ -84,7 +84,7 @@ def site() -> Site:
     host = (url.hostname or "").lower()
     if url.scheme != "https" and host != "localhost":
         raise PasskeysUnavailable(
-            f"Browsers make passkeys for https alone, and DURABLEAGENTS_BASE_URL is {url.scheme}://{host}: serve this "
+            f"Browsers create passkeys only for https, but DURABLEAGENTS_BASE_URL is {url.scheme}://{host}: serve this "
             "installation by https and set its address."
         )
     if _is_number(host):
@@ -96,7 +96,7 @@ def site() -> Site:
     if host != domain and not host.endswith(f".{domain}"):
         raise PasskeysUnavailable(
             f"DURABLEAGENTS_PASSKEY_DOMAIN is {domain}, and {host} of DURABLEAGENTS_BASE_URL is not in it: browsers "
-            "refuse that. Set a domain that the address ends with, or none."
+            "refuse that. Set a domain that the host name ends with, or unset it."
         )
     return Site(domain, f"{url.scheme}://{url.netloc.lower()}")
 

@@ -39,16 +39,18 @@ class BatchRow(Shape):
         description="Parameters: effects, priority, budget, verdict, sender_is_gone, and the SHA-256 of a receipt."
     )
     receipt: Any = Field(
-        description="The receipt as given; shown until the batch is done, to callers who may read payloads of all runs."
+        description="The receipt as given; shown until the batch is done, if the caller may read all payloads."
     )
     justification: Reason
     chosen: dict[str, Any] = Field(
-        description="The filter, or that runs were named. The set of runs was fixed at creation."
+        description="The filter that selected the runs, or a note that they were named. The set was fixed at creation."
     )
     total: int = Field(description="Number of runs.")
     done: int = Field(description="Runs on which the operation succeeded.")
     refused: int = Field(description="Runs that refused the operation.")
-    failed: int = Field(description="Runs where the database kept refusing, or an internal error occurred.")
+    failed: int = Field(
+        description="Runs where the database kept refusing the operation, or an internal error occurred."
+    )
     left: int = Field(description="Runs not processed yet; after a stop, runs that never will be.")
     forecast: dict[str, Any] = Field(
         description="Forecast at creation: runs by state, how many allow the operation, and which would be "
@@ -56,10 +58,10 @@ class BatchRow(Shape):
     )
     by: ActorName
     made_at: datetime = Field(description="Time when it was created.")
-    started_at: datetime | None = Field(description="Time when it was started; null: not yet.")
-    stopped_at: datetime | None = Field(description="Time when it was stopped; null: it was not.")
+    started_at: datetime | None = Field(description="Time when it was started; null before that.")
+    stopped_at: datetime | None = Field(description="Time when it was stopped; null if it was not stopped.")
     stopped_by: str = Field(description="Actor who stopped it; empty: nobody.")
-    ended_at: datetime | None = Field(description="Time when the last run was processed; null: not yet.")
+    ended_at: datetime | None = Field(description="Time when the last run was processed; null before that.")
 
 
 class BatchPage(Page):
@@ -74,7 +76,7 @@ class BatchItemRow(Shape):
     outcome: Literal["", "done", "refused", "failed"] = Field(description="Empty: not processed, or not processed yet.")
     code: str = Field(description="Stable code of a refusal or failure; empty: none.")
     why: str = Field(description="Reason for a refusal or failure; empty: none.")
-    at: datetime | None = Field(description="Time when the run was processed; null: not yet.")
+    at: datetime | None = Field(description="Time when the run was processed; null before that.")
 
 
 class BatchItemPage(Page):
@@ -98,7 +100,7 @@ def item_row(row: BatchItem) -> BatchItemRow:
     return BatchItemRow.of(row, run=row.run_id)
 
 
-_LEFT = "left"  # the name of the pending items' filter in addresses
+_LEFT = "left"  # the name of the filter for pending items in URLs
 
 
 class Bulk(ApiView):
@@ -168,7 +170,7 @@ class SteerBulk(ApiView):
         body=BatchActBody,
         about={
             "start": "Start a batch that was created as a preview.",
-            "stop": "Stop a batch. Runs that it has not processed stay as they are.",
+            "stop": "Stop a batch. Runs that the batch has not processed stay unchanged.",
         },
     )
     def post(self, request: Request, batch_id: UUID) -> Response:

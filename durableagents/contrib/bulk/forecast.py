@@ -1,6 +1,6 @@
 """Forecast an operation on many runs from their rows and the services' rules, without locks.
 
-What depends on a run's journal or on external calls is only known when the operation is carried out.
+Results that depend on a run's journal or on external calls are only known when the operation is carried out.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def forecast(
 ) -> dict[str, Any]:
     """Return the forecast as JSON.
 
-    It has the runs per state, the number of runs on which the action `may` succeed, and refusals by code and text with
-    examples. `undoable` is the number of runs with effects for which a cancellation needs a decision.
+    It contains the number of runs per state, the number of runs on which the action `may` succeed, and refusals by code
+    and text with examples. `undoable` is the number of runs with effects for which a cancellation needs a decision.
     """
     request = Request(action, fields, by, held, database_now())
     states: Counter[str] = Counter()
@@ -172,7 +172,7 @@ class _Rows:
         raising.check_time(run, higher, now=self.request.now)
 
     def _price_problem(self, run: Run, higher: Budget) -> DurableAgentsError | None:
-        """Return the agent's price problem, which is checked once per agent."""
+        """Return the problem with the prices of the agent's models; checked once per agent."""
         known = self.request.unpriced
         if run.graph_id not in known:
             known[run.graph_id] = None

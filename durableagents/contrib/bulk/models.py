@@ -15,7 +15,7 @@ from runs.engine.canonical import as_hashed
 class ReceiptField(Json):
     """JSON exactly as it was sent.
 
-    jsonb returns 1e22 as an integer. No integer that large can be sent, so such a value was a float.
+    jsonb returns 1e22 as an integer. No integer of that size can be sent, so such a value was sent as a float.
     """
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
@@ -28,17 +28,17 @@ class Batch(Coded):
     The row's code covers all fields that a worker uses, so a forged row changes no run.
     """
 
-    # excluded from the code: nothing relies on the forecast, and the receipt's digest is in `said`
+    # excluded from the code: nothing relies on the forecast, and `said` contains the receipt's digest
     FREE = frozenset({"forecast", "receipt"})
 
     id = models.UUIDField(primary_key=True)
     action = models.TextField()
     said = Json(default=dict, help_text="Parameters of the operation; the digest of a receipt.")
-    receipt = ReceiptField(null=True, help_text="Result of the calls that happened; until the batch has ended.")
+    receipt = ReceiptField(null=True, help_text="Result of the calls that happened; kept until the batch has ended.")
     justification = models.TextField()
-    chosen = Json(help_text="The filter, or that runs were named.")
+    chosen = Json(help_text="The filter that selected the runs, or a note that they were named.")
     total = models.IntegerField()
-    digest = models.TextField(help_text="SHA-256 of the ids of its runs, in their order.")
+    digest = models.TextField(help_text="SHA-256 of the ids of its runs, in batch order.")
     forecast = Json(default=dict, help_text="Forecast at creation.")
     by = models.TextField()
     person = models.BigIntegerField(null=True)
@@ -90,8 +90,10 @@ class BatchItem(models.Model):
     id = models.BigAutoField(primary_key=True)
     batch = models.ForeignKey(Batch, on_delete=models.PROTECT, related_name="items", db_index=False)
     n = models.IntegerField()
-    run_id = models.UUIDField(help_text="Also for a missing run, or one that the requester may not see.")
-    wait_id = models.UUIDField(null=True, help_text="For reconcile: its only unknown outcome at creation.")
+    run_id = models.UUIDField(help_text="Set even if the run does not exist or the requester may not see it.")
+    wait_id = models.UUIDField(
+        null=True, help_text="For reconcile: the run's only unknown outcome when the batch was created."
+    )
     outcome = models.TextField(choices=Outcome.choices, blank=True, default="", db_default="")
     code = models.TextField(blank=True, default="", db_default="")
     why = models.TextField(blank=True, default="", db_default="")
@@ -112,7 +114,7 @@ class BatchItem(models.Model):
             models.Index(fields=["run_id"], name="runs_batchitem_of_run"),
         ]
         triggers = [
-            # An outcome is final, so that no action is done twice to a run.
+            # An outcome is final, so that no action is applied to a run twice.
             pgtrigger.Protect(name="comes_once", operation=pgtrigger.Update, condition=~pgtrigger.Q(old__outcome=""))
         ]
 

@@ -49,7 +49,7 @@ def matching(choice: RunFilter, *, most: int = MAX_RUNS + 1) -> list[UUID]:
     if filters.found.is_cut:
         fix = "search by attribute, or list the runs"
         raise InvalidInput(
-            f"The search may match more than {MAX_FOUND:,} runs, which is the limit.",
+            f"The search may match more than {MAX_FOUND:,} runs, which is the maximum.",
             errors=[{"field": "filter.q", "problem": "matches more runs than a search reads", "fix": fix}],
         )
     if filters.by_attributes is not None:
@@ -116,7 +116,7 @@ def newest(*, person: int | None, held: frozenset[str], limit: int, beyond: Plac
 
 
 def items(batch: Batch, *, outcome: str | None = None, after: int = 0, limit: int) -> list[BatchItem]:
-    """Return a batch's items in order, of all outcomes or of one ("" for pending)."""
+    """Return a batch's items in order, all of them or those with one outcome ("" for pending)."""
     rows = batch.items.filter(n__gt=after)
     if outcome is not None:
         rows = rows.filter(outcome=outcome)

@@ -1,7 +1,7 @@
 """Request, start and stop a batch: one operation on many runs, recording each step.
 
 The selection is fixed at the request, so that exactly the previewed runs are changed. Workers carry it out
-(`working.py`). A batch's row is locked before its items, and these before any run's head.
+(`working.py`). A batch's row is locked before its items, and its items before any run's head.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ RunId = Annotated[UUID, Field(strict=False)]
 
 
 class BatchBody(SteerBody):
-    """One operation on many runs: those that a filter matches now, or those named. The set is fixed at this moment."""
+    """One operation on many runs: those that a filter matches now, or those named. The set is fixed by the request."""
 
     action: Action = Field(description="Operation to perform on each run.")
-    filter: RunFilter | None = Field(default=None, description="Use either this or `runs`.")
+    filter: RunFilter | None = Field(default=None, description="Use either `filter` or `runs`.")
     runs: Annotated[list[RunId], Field(min_length=1, max_length=MAX_RUNS)] | None = Field(
-        default=None, description="Ids of the runs; use either this or `filter`."
+        default=None, description="Ids of the runs; use either `runs` or `filter`."
     )
     effects: Effects | None = Field(default=None, description="For cancel: what happens to effects that can be undone.")
     priority: Annotated[int, Field(ge=-100, le=100)] | None = Field(
-        default=None, description="For priority: the new priority."
+        default=None, description="For `priority`: the new priority."
     )
     budget: Budget | None = Field(
         default=None, description="Caps to raise to these values. Higher caps and missing caps stay as they are."
@@ -53,7 +53,7 @@ class BatchBody(SteerBody):
     receipt: Any = Field(default=None, description="Result of the calls that happened; the same for each run.")
     sender_is_gone: bool | None = Field(
         default=None,
-        description="For reconcile: attests that a worker given up without proof of its end no longer runs.",
+        description="For reconcile: confirms that a worker given up without proof of its end no longer runs.",
     )
     start: bool = Field(default=True, description="False: only preview the results; start the batch later.")
 
@@ -94,8 +94,8 @@ _INSERT_ITEMS = """
 _UNKNOWN_OUTCOMES = """
     SELECT run_id, min(id::text)::uuid FROM runs_wait
     WHERE run_id = ANY(%s) AND kind = 'reconcile' AND resolved_at IS NULL GROUP BY run_id HAVING count(*) = 1"""
-# Workers hold this lock shared while they carry out an item; a stop takes it exclusively. The lock queue is fair, so a
-# stop gets the lock next.
+# Workers hold this lock shared while they carry out an item; a stop takes it in exclusive mode. The lock queue is fair,
+# so a stop gets the lock next.
 STOP_LOCK = "hashtextextended('batch ' || %s, 0)"
 
 
@@ -109,7 +109,7 @@ class IllegalBatchState(DurableAgentsError):
 
 
 def check_requester(action: str, held: frozenset[str]) -> str:
-    """Return the role under which somebody may request the action. Raises Forbidden."""
+    """Return the role under which a person may request the action. Raises Forbidden."""
     role = role_in(REQUESTERS[action], held)
     if role is None:
         raise Forbidden(f"Only {' or '.join(REQUESTERS[action])} may {action} runs.")
@@ -128,7 +128,7 @@ def create(
 ) -> Batch:
     """Create a batch with a fixed selection. Raises Forbidden, InvalidInput, JustificationRequired.
 
-    `most` is the requester's limit for the budget of a run. Workers begin at once if `body.start`.
+    `most` is the highest budget of a run that the requester may grant. Workers begin at once if `body.start`.
     """
     check_requester(body.action, held)
     why = justified(body.action, body.justification)
@@ -196,7 +196,7 @@ def _check_belongs(body: BatchBody, name: str) -> None:
 
 
 def _budget_parameters(body: BatchBody) -> dict[str, Any]:
-    """Return the caps to raise to. Raises InvalidInput for a cap to remove, which isn't possible in bulk."""
+    """Return the caps to raise to. Raises InvalidInput for the removal of a cap, which isn't possible in bulk."""
     _check_belongs(body, "budget")
     if body.budget is None:
         return {}
@@ -256,7 +256,7 @@ def start(batch_id: UUID, *, by: Actor, held: frozenset[str], justification: str
 def stop(batch_id: UUID, *, by: Actor, held: frozenset[str], justification: str) -> Batch:
     """Stop a batch. Raises NotFound, Forbidden, IllegalBatchState, JustificationRequired.
 
-    When this returns, no item of it is in progress. Finished items aren't undone.
+    When this returns, none of the batch's items is in progress. Finished items aren't undone.
     """
     why = justified("stop", justification)
     with connection.cursor() as cursor:
@@ -275,7 +275,7 @@ def stop(batch_id: UUID, *, by: Actor, held: frozenset[str], justification: str)
 
 
 def find(batch_id: UUID, *, person: int | None, held: frozenset[str]) -> Batch:
-    """Return a batch that the viewer may see: operators and auditors all, others their own. Raises NotFound."""
+    """Return a batch that the viewer may see: operators and auditors see all, others their own. Raises NotFound."""
     batch = Batch.objects.filter(pk=batch_id).first()
     if batch is None or not (sees_all(held) or (person is not None and batch.person == person)):
         raise NotFound("batch", batch_id)
@@ -283,12 +283,12 @@ def find(batch_id: UUID, *, person: int | None, held: frozenset[str]) -> Batch:
 
 
 def is_own(batch: Batch, by: Actor) -> bool:
-    """Return whether this actor requested it: the same account, however it signed in, or the same shell user."""
+    """Return whether this actor requested the batch: the same account, however it signed in, or the same shell user."""
     return batch.by == by.ref if batch.person is None else batch.person == by.person
 
 
 def can_stop(batch: Batch, by: Actor, held: frozenset[str]) -> bool:
-    """Return whether somebody may stop it: its requester, and operators but not auditors."""
+    """Return whether a person may stop the batch: its requester and operators may, auditors may not."""
     return is_own(batch, by) or OPERATOR in held
 
 
@@ -320,7 +320,7 @@ def _record(action: str, batch: Batch, *, by: Actor, why: str, after: dict[str, 
 
 
 def digest_of(items: Iterable[tuple[UUID, UUID | None]]) -> str:
-    """Return the digest of a selection: its runs in order, each with its wait."""
+    """Return the digest of a selection: its runs in order, each with the id of its wait."""
     parts = (run_id.bytes + (b"" if wait_id is None else wait_id.bytes) for run_id, wait_id in items)
     return hashlib.sha256(b"".join(parts)).hexdigest()
 

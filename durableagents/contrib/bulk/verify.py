@@ -1,4 +1,4 @@
-"""Verify batches: each record about a run belongs to an authentic batch with that run, which acted once."""
+"""Verify batches: each record about a run must belong to an authentic batch that has the run and acted on it once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Batches:
         run_id = self.journal.run_id
         records: dict[str, list[OverrideRecord]] = {}
         for row in self.journal.rows(OverrideRecord, "id", after__has_key="batch"):
-            if isinstance(row.after, dict):  # if it isn't authentic, its wrong code is reported instead
+            if isinstance(row.after, dict):  # if the batch isn't authentic, its wrong code is reported instead
                 records.setdefault(str(row.after.get("batch")), []).append(row)
         items = {str(item.batch_id): item for item in BatchItem.objects.filter(run_id=run_id).select_related("batch")}
         for named, rows in records.items():
@@ -34,16 +34,16 @@ class Batches:
             is_done = item.outcome == BatchItem.Outcome.DONE and item.batch.action != "priority"
             if is_done and item.code == PROPOSED:
                 if not any(self.journal.rows(ActRecord, after__batch=named, action=PROPOSE)):
-                    yield f"batch {named} says that an outcome was proposed, but no record shows it"
+                    yield f"batch {named} claims that an outcome was proposed, but no record shows it"
                 continue
             if is_done and named not in records:
-                yield f"batch {named} says that it acted on this run, but no override record shows it"
+                yield f"batch {named} claims that it acted on this run, but no override record shows it"
 
     def _check(self, named: str, rows: list[OverrideRecord], item: BatchItem | None) -> Iterator[str]:
         if len(rows) > 1:
             yield f"batch {named} acted on this run {len(rows)} times"
         if item is None:
-            yield f"override record {rows[0].id} names batch {named}, which does not have this run"
+            yield f"override record {rows[0].id} names batch {named}, which does not contain this run"
             return
         batch = item.batch
         if not batch.is_authentic:
@@ -53,4 +53,4 @@ class Batches:
         fields: dict[str, Any] = {"action": batch.action, "by": batch.by, "justification": batch.justification}
         for name, value in fields.items():
             if getattr(rows[0], name) != value:
-                yield f"override record {rows[0].id} and batch {named} differ in {name}"
+                yield f"override record {rows[0].id} and batch {named} differ in the field {name}"

@@ -43,7 +43,7 @@ LABELS = {name: verb.label for name, verb in VERBS.items()} | {
 }
 MEANS = {name: verb.means for name, verb in VERBS.items()} | {
     "budget": "Raises caps to these values. Higher caps and unlimited ones stay.",
-    "reconcile": "The same outcome for each run with exactly one unknown call. Others are skipped.",
+    "reconcile": "The same outcome for each run that has exactly one call with an unknown outcome. Others are skipped.",
 }
 CAPS = ("usd", "model_calls", "tool_calls", "steps")
 FILTERED = {"q": "search", "where": "attributes", "parent": "started by", "older": "waiting for"}
@@ -56,7 +56,7 @@ STATES = {
 
 
 class BatchesPage(Page):
-    """The list of bulk actions, newest first: all for operators and auditors, others their own."""
+    """The list of bulk actions, newest first: operators and auditors see all, others their own."""
 
     template = "bulk/list.html"
     section = "runs"
@@ -71,7 +71,7 @@ class BatchesPage(Page):
 
 
 class _BatchView:
-    """The values of a batch that a page shows."""
+    """A batch with the values that a page shows."""
 
     def __init__(self, progress: Any) -> None:
         self.on, self.of = progress, progress.batch
@@ -178,7 +178,7 @@ class NewBatchPage(Page):
 
 
 def _budget(sent: BatchForm) -> Budget:
-    """Return the caps in the form without empty ones. Raises InvalidInput."""
+    """Return the caps that were filled in on the form. Raises InvalidInput."""
     typed = {name: text for name in CAPS if (text := getattr(sent, name))}
     return fit(Budget, {name: text if name == "usd" else _whole(text) for name, text in typed.items()}, "form")
 
@@ -203,7 +203,7 @@ def _choice(given: dict[str, str]) -> RunFilter:
 
 
 def _whole(text: str) -> int | str:
-    """Parse a whole number. Other text is returned unchanged, for the body's rules to refuse."""
+    """Parse a whole number. Other text is returned unchanged, for the body's validation to refuse."""
     return int(text) if re.fullmatch(r"-?[0-9]{1,15}", text) else text
 
 

@@ -61,7 +61,7 @@ def work_off() -> None:
 
 
 def work(seconds: float) -> bool:
-    """Work on batches for some seconds, and return whether there may be more work."""
+    """Work on batches for a few seconds, and return whether there may be more work."""
     until = time.monotonic() + seconds
     under_way = Batch.objects.filter(started_at__isnull=False, ended_at__isnull=True).order_by("started_at", "id")
     turns = deque((batch, list[int]()) for batch in under_way if _is_authentic(batch))
@@ -86,7 +86,7 @@ def _is_authentic(batch: Batch) -> bool:
 
 
 def _has_more(batch: Batch, passed: list[int]) -> bool:
-    """Work on a batch for its turn and return whether it needs another turn. Its errors don't affect other batches."""
+    """Work on a batch for one turn and return whether it needs another turn. Its errors don't affect other batches."""
     try:
         if _do_next(batch, passed):
             return True
@@ -125,7 +125,7 @@ def _do_next(batch: Batch, passed: list[int]) -> bool:
 
 
 def _is_active(batch_id: UUID) -> bool:
-    """Return whether the batch isn't stopped, and prevent a stop until this transaction ends."""
+    """Return whether the batch is still running, and prevent a stop until this transaction ends."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT pg_advisory_xact_lock_shared({STOP_LOCK})", [str(batch_id)])
         cursor.execute("SELECT ended_at IS NULL FROM runs_batch WHERE id = %s", [batch_id])
@@ -133,7 +133,7 @@ def _is_active(batch_id: UUID) -> bool:
 
 
 def _do(batch: Batch, item: BatchItem) -> tuple[str, str, str]:
-    """Carry out the action in the requester's access scope, and return its outcome."""
+    """Carry out the action within the requester's access scope, and return its outcome."""
     run_id = item.run_id
     try:
         held, who = _requester(batch)
@@ -172,7 +172,7 @@ def _parameters(batch: Batch, item: BatchItem, run: Run) -> dict[str, Any]:
 
 
 def _requester(batch: Batch) -> tuple[frozenset[str], Viewer]:
-    """Return the requester's current roles and access scope. Shell users keep those of an operator."""
+    """Return the requester's current roles and access scope. Shell users always have the roles of an operator."""
     if batch.by.startswith("os:"):
         return frozenset({OPERATOR}), EVERYTHING
     person = None if batch.person is None else get_user_model().objects.filter(pk=batch.person).first()
@@ -180,7 +180,7 @@ def _requester(batch: Batch) -> tuple[frozenset[str], Viewer]:
 
 
 def _count_failure(item_id: int, error: Exception) -> None:
-    """Count a failure caused by the database or our code. After MAX_TRIES failures the item has failed."""
+    """Count a failure caused by the database or our code. After MAX_TRIES failures the item counts as failed."""
     log.warning("batch item %s: %s", item_id, first_line(error), exc_info=not is_refusal(error))
     with transaction.atomic():
         item = BatchItem.objects.select_for_update(skip_locked=True).filter(pk=item_id, outcome="").first()

@@ -43,7 +43,7 @@ def find(absence_id: int) -> Absence:
 
 
 def record_absence(body: AbsenceBody, *, by: Actor) -> Absence:
-    """Record an absence: one's own, or as an administrator anybody's. A deputy named with it stands in meanwhile.
+    """Record an absence: your own or, as an administrator, anybody's. A deputy named with it stands in meanwhile.
 
     Raises InvalidInput (naming the wrong field), Forbidden, JustificationRequired; and Proposed if changes of queues
     need two people and a deputy of another person is named.
@@ -115,14 +115,14 @@ def end_absence(absence_id: int, *, by: Actor, justification: str) -> Absence:
         by = as_admin(by)
     why, now = justified("absence_end", justification), database_now()
     if row.ended_at is not None or row.ends_at <= now:
-        raise AbsenceOver("It had already been ended." if row.ended_at else "It had already expired.")
+        raise AbsenceOver("The absence had already been ended." if row.ended_at else "It had already expired.")
     before, was_ours = snapshot(row), row.is_authentic
     stands_in = row.deputy_id if was_ours else None
     row.ended_at, row.ended_by = now, by.ref
     if was_ours:  # A new code would make a forged row authentic, so a forged row is ended without one.
         row.seal()
     row.save(update_fields=["ended_at", "ended_by", "code"])
-    # Comes before any record: people who decide lock the deputy's row first and write their record after it.
+    # This precedes any record, because a decision also locks the deputy's row first and writes its record after that.
     if stands_in is not None:
         with suppress(deputies.DeputyOver):  # the deputyship was ended before
             deputies.end_deputyship(stands_in, by=by, justification=why)
@@ -144,8 +144,8 @@ def snapshot(row: Absence) -> dict[str, object]:
     }
 
 
-# SQL value for a queue q: the people who decide there, their current and future absences, and their stand-ins with what
-# qualifies these.
+# SQL value for a queue q: the people who decide there, their current and future absences, and their stand-ins with the
+# facts that qualify them.
 PRESENCE_SQL = """json_build_object('now', clock_timestamp(),
     'members', (SELECT coalesce(json_agg(u.id), '[]') FROM auth_user u JOIN auth_user_groups m ON m.user_id = u.id
                 JOIN auth_group g ON g.id = m.group_id WHERE g.name = q.role AND u.is_active),

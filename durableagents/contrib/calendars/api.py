@@ -28,9 +28,9 @@ class CalendarPage(Page):
 
 
 class StepRow(Shape):
-    """An escalation step: who is asked in addition."""
+    """An escalation step: the queue that is added."""
 
-    to: str = Field(description="Queue that is asked in addition.")
+    to: str = Field(description="Queue that is added at this step.")
     hours: float = Field(description="Hours until the next step.")
 
 
@@ -55,7 +55,7 @@ class TimingRow(Shape):
 
 class _OfCalendar(ApiView):
     permission_classes = [SetsUp]
-    unversioned = frozenset({"preview"})  # examples of deadlines, counted from now
+    unversioned = frozenset({"preview"})  # example deadlines, counted from now
 
     def current(self, request: Request, *args: Any, **kwargs: Any) -> Any:
         if "calendar" in kwargs:

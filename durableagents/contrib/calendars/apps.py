@@ -19,7 +19,7 @@ class CalendarsConfig(AppConfig):
     urls = "durableagents.contrib.calendars.urls"
 
     def demo_settings(self, *, by: Any, justification: str) -> Any:
-        """Return the settings that the demo makes (read by durableagents/demo/oversight.py)."""
+        """Return the settings for the demo (read by durableagents/demo/oversight.py)."""
         from durableagents.contrib.calendars.demo import demo_settings
 
         return demo_settings(by=by, justification=justification)

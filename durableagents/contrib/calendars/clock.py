@@ -1,4 +1,4 @@
-"""Compute deadlines from terms, calendars, escalations and pauses, in place of the core's plain deadlines."""
+"""Compute deadlines from terms, calendars, escalations and pauses, replacing the core's plain deadlines."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class BusinessDeadlines(Deadlines):
         return self.read(approval, wait).course
 
     def calendar(self, course: timing.Course) -> Calendar | None:
-        """Return the calendar by which the approval's time is now counted; None if it is counted around the clock."""
+        """Return the calendar by which the approval's time is counted now; None if around the clock."""
         if not isinstance(course, Course):
             return None
         terms = course.terms or {}
@@ -68,7 +68,7 @@ class BusinessDeadlines(Deadlines):
         return super().counter(course) if calendar is None else calendar.between
 
     def shifted(self, due: Sequence[str], course: Course, by: timedelta) -> list[str]:
-        """Return these times of reminders, moved later by this much."""
+        """Return these reminder times, moved later by this much."""
         return [self.later(course, datetime.fromisoformat(each), by).isoformat() for each in due]
 
     def stop_clock(self, approval: Approval, wait: Wait, now: datetime) -> MovedClock | None:
@@ -88,7 +88,7 @@ class BusinessDeadlines(Deadlines):
     def revise(self, approval: Approval, wait: Wait, queue: str, now: datetime) -> Revision:
         known = self.read(approval, wait)
         first, deadline = self._rest(approval, known, wait, now)
-        # an approval without expiry has no remaining time to pass on
+        # an approval without expiry has no remaining time to carry over
         if queue != approval.queue and not known.course.is_endless:
             first = self._rest_of_first(approval, wait, queue, now, deadline)
 
@@ -102,8 +102,8 @@ class BusinessDeadlines(Deadlines):
     ) -> tuple[dict[str, Any] | None, datetime]:
         """Return terms and deadline of the next revision.
 
-        The terms are this revision's, without reminders already sent and without the time for which the clock was
-        stopped. A clock that is stopped for an inquiry resumes.
+        The terms are those of this revision, without reminders already sent and pauses already used. A clock stopped
+        for an inquiry resumes.
         """
         course, still = known.course, self.stopped(known.course, wait, now)
         due, deadline = self.shifted(known.due, course, still), self.later(course, course.deadline, still)
@@ -121,7 +121,7 @@ class BusinessDeadlines(Deadlines):
         """Return the terms recorded for the first stage, with reminders in the remaining time.
 
         Used if the next revision goes to another queue. None if the terms are unknown: then the strictest rule applies,
-        denied at the deadline without escalation.
+        denial at the deadline without escalation.
         """
         of_run = Approval.objects.select_related("wait").filter(run_id=approval.run_id)
         first = of_run.filter(pk=approval.case_id or approval.pk).first()
@@ -178,7 +178,7 @@ def _with_rest(fields: dict[str, Any], course: Course, due: list[str], now: date
 def _carry_on(following: Approval, wait_id: UUID, slot: str, known: Progress, now: datetime) -> list[e.Event]:
     """Escalate the next revision to the queues that were already asked, with the same deadlines.
 
-    So no queue loses the question when the plan is changed.
+    So changing the plan takes the question away from no queue.
     """
     steps = [each["to"] for each in (known.course.terms or {}).get("steps", [])]
     for n, to in enumerate(known.went, 1):

@@ -27,7 +27,7 @@ _DAYS_OFF = ((1, 1, "New Year"), (5, 1, "Labour Day"), (12, 25, "Christmas Day")
 
 
 def demo_settings(*, by: Actor, justification: str) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield each setting that nobody has made yet, as its name and the act that makes it."""
+    """Yield each setting that is still missing, as its name and the function that adds it."""
     acts, now, why = ActRecord.objects, database_now(), justification
     done = set(acts.filter(queue=QUEUE).values_list("action", flat=True))
     if not acts.filter(subject=f"calendar {CALENDAR}").exists():

@@ -1,6 +1,6 @@
-"""Name and end deputies, each in one transaction with its record.
+"""Name and end deputies, each in one transaction with the record of the act.
 
-A member names their own deputy, an administrator anybody's (which may need a second person, like other changes of
+A member names their own deputy, an administrator names anybody's (which may need a second person, like other changes of
 queues). Administrators, the principal and the deputy may end it.
 """
 
@@ -42,10 +42,10 @@ def find(deputy_id: int) -> Deputy:
 
 
 def name_deputy(body: DeputyBody, *, by: Actor) -> Deputy:
-    """Name a deputy: one's own, or as an administrator anybody's.
+    """Name a deputy: your own or, as an administrator, anybody's.
 
     Raises InvalidInput (naming the wrong field), Forbidden, JustificationRequired; and Proposed if changes of queues
-    need two people and it is another person's deputy.
+    need two people and the deputy is for another person.
     """
     own = own_account(body.principal, by)
     return (
@@ -68,9 +68,9 @@ def _name_own_deputy(body: DeputyBody, own: User, by: Actor) -> Deputy:
 
 
 def save_deputy(body: DeputyBody, own: User | None, *, by: Actor) -> Deputy:
-    """Save a deputy of `own`, or as an administrator of the named principal.
+    """Save a deputy of the account `own` or, as an administrator, of the named principal.
 
-    Raises as `name_deputy`, but never Proposed.
+    Raises the same errors as `name_deputy`, except Proposed.
     """
     by = by if own is not None else as_admin(by)
     why = justified("deputy", body.justification)
@@ -105,13 +105,13 @@ def save_deputy(body: DeputyBody, own: User | None, *, by: Actor) -> Deputy:
 
 
 def own_account(name: str, by: Actor) -> User | None:
-    """Return the actor's account if `name` is empty or their own; else None."""
+    """Return the actor's account if `name` is empty or names that account; else None."""
     own = _active(by.person)
     return own if own is not None and name in ("", own.get_username()) else None
 
 
 def needs_second_person(by: Actor) -> bool:
-    """Return whether the request needs a second person in any case: it was made by key under the two-person rule."""
+    """Return whether the request needs a second person anyway: made by API key under the two-person rule."""
     return by.kind == "key" and is_guarded("queues")
 
 
@@ -137,7 +137,7 @@ def end_deputyship(deputy_id: int, *, by: Actor, justification: str) -> Deputy:
         by = as_admin(by)
     why, now = justified("deputy_revoke", justification), database_now()
     if row.revoked_at is not None or row.ends_at <= now:
-        raise DeputyOver("It had already been revoked." if row.revoked_at else "It had already expired.")
+        raise DeputyOver("The deputyship had already been revoked." if row.revoked_at else "It had already expired.")
     before, was_ours = snapshot(row), row.is_authentic
     row.revoked_at, row.revoked_by = now, by.ref
     if was_ours:  # A new code would make a forged row authentic, so a forged row is ended without one.
@@ -201,7 +201,7 @@ def _queue(name: str) -> Queue | None:
 def _roles_at(principal: User, queue: Queue | None) -> list[str]:
     """Return the roles by which the principal decides in these queues. Raises InvalidInput if there are none.
 
-    So a deputy can't name a deputy in turn.
+    So a deputy can't name a further deputy.
     """
     held = roles(principal)
     found = [queue] if queue is not None else Queue.objects.exclude(state=Queue.State.REMOVED).order_by("name")

@@ -1,6 +1,6 @@
 """Act on approvals whose times have passed: remind, escalate, keep waiting or expire.
 
-Nothing is ever approved by time.
+The passing of time never approves anything.
 """
 
 # Each approval has its own transaction under its run's locks, and its state is read from the journal. So a concurrent
@@ -36,7 +36,8 @@ from runs.services.command import is_busy, journal, locked
 
 log = logging.getLogger("durableagents.calendars")
 BATCH = 100
-# These are found by index and checked again under locks. Paused and halted runs get their reminders once they continue.
+# Due approvals are found by an index and checked again under locks. Paused and halted runs get their reminders once
+# they continue.
 _DUE = """
     SELECT a.id, a.run_id FROM approvals_approval a JOIN runs_run r ON r.id = a.run_id
     WHERE a.state = 'open' AND a.look_at IS NOT NULL AND a.look_at <= statement_timestamp()
@@ -45,7 +46,7 @@ _DUE = """
 
 
 def on_due(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
-    """Handle the passed deadline of a question. The sweeper has locked head, run and wait."""
+    """Handle the passed deadline of a question. The caller, the sweeper, has locked head, run and wait."""
     approval = Approval.objects.select_for_update().get(wait=wait)
     known = DEADLINES.read(approval, wait)
     if DEADLINES.is_put_right(known.course, approval, wait, now):

@@ -1,4 +1,4 @@
-"""Working hours by the local clock, summed in real time; no moment counts twice. Pure."""
+"""Working hours by the local clock, summed in real time, so that no minute counts twice. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 MINUTES = 24 * 60  # minutes of a day; as an end, midnight
 LEAST = 60  # minimum working minutes of a week
 MAX_SHIFTS = 6  # maximum number of shifts per day
-MAX_DAYS = 40_000  # how many days are searched: more than a century
+MAX_DAYS = 40_000  # number of days searched: more than a century
 
 # A shift's start and end, in minutes after midnight.
 Shift = tuple[int, int]
@@ -35,9 +35,9 @@ class Calendar:
     holidays: frozenset[date] = field(default_factory=frozenset)
 
     def after(self, start: datetime, span: timedelta) -> datetime:
-        """Return the moment at which `span` of working time has passed. Raises NoSuchTime.
+        """Return the time at which `span` of working time has passed. Raises NoSuchTime.
 
-        If this falls between two shifts, it is the end of the first, not the start of the second.
+        If that falls between two shifts, it is the end of the first, not the start of the second.
         """
         left = span
         begun = start.astimezone(UTC)
@@ -46,7 +46,7 @@ class Calendar:
             if left <= closes - opens:
                 return opens + left
             left -= closes - opens
-        raise NoSuchTime(f"{span} of working time do not end in calendar {self.name}: it has too few working days")
+        raise NoSuchTime(f"{span} of working time never pass in calendar {self.name}: it has too few working days")
 
     def between(self, start: datetime, end: datetime) -> timedelta:
         begun, ends, sum_ = start.astimezone(UTC), end.astimezone(UTC), timedelta()
@@ -73,8 +73,8 @@ class Calendar:
     def _by_the_wall(self, since: datetime) -> Iterator[tuple[datetime, datetime]]:
         """Yield shifts by the local clock.
 
-        Each lasts from the first moment with its start time to the last moment with its end time. An end at midnight
-        ends the day only once.
+        At a clock change, a shift lasts from the first occurrence of its start time to the last of its end time. An end
+        at midnight ends the day only once.
         """
         zone = zone_of(self.zone)
         day = since.astimezone(zone).date()
@@ -97,14 +97,14 @@ def _moment(day: date, minutes: int, zone: ZoneInfo, *, fold: int) -> datetime:
     found = local.astimezone(UTC)
     if found.astimezone(zone).replace(tzinfo=None) == local.replace(tzinfo=None):
         return found
-    # This time is skipped when the clocks go forward: both folds mean the moment of the change.
+    # This time is skipped when the clocks go forward: both folds mean the instant of the change.
     gap = local.replace(fold=0).utcoffset(), local.replace(fold=1).utcoffset()
     before, after = (offset or timedelta() for offset in gap)
     return _transition(local.replace(tzinfo=None, fold=0), before, after, zone)
 
 
 def _transition(local: datetime, before: timedelta, after: timedelta, zone: ZoneInfo) -> datetime:
-    """Return the moment of the clock change that skips a local time, found by bisection."""
+    """Return the instant of the clock change that skips a local time, found by bisection."""
     low, high = sorted([(local - before).replace(tzinfo=UTC), (local - after).replace(tzinfo=UTC)])
     while (seconds := (high - low) // timedelta(seconds=1)) > 1:
         middle = low + timedelta(seconds=seconds // 2)

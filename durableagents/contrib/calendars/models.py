@@ -1,7 +1,7 @@
 """Models of calendars, queue timings and absences.
 
 Calendars and timings are append-only versions; an approval keeps the version that was current when it was requested.
-Each row has a code, so forged rows move no deadline.
+Each row has a code, so forged rows can't move a deadline.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class Timing(Coded):
     """One version of a queue's timing: its calendar, reminders, and what happens to unanswered questions.
 
     `steps` are pairs of queue and minutes. `remind` has percentages of the time. `every` is in minutes; 0 means the
-    gate's time.
+    time set by the gate.
     """
 
     id = models.BigAutoField(primary_key=True)
     queue = models.ForeignKey(Queue, on_delete=models.PROTECT, related_name="timings")
     version = models.IntegerField()
     calendar = models.TextField(blank=True, help_text="Empty: around the clock.")
-    on_timeout = models.TextField(blank=True, help_text="Empty: as the gate specifies, otherwise reject.")
+    on_timeout = models.TextField(blank=True, help_text="Empty: as the gate specifies, or else reject.")
     steps = Json(default=list)
     remind = Json(default=list)
     every = models.IntegerField(default=0)

@@ -24,8 +24,8 @@ from runs.engine.tape import payload_of
 class Progress:
     """The state of an approval's deadlines, from the journal of its slot.
 
-    `reminders` and `escalations` count those of all approvals at the slot, to number the next one. `went` are the
-    queues to which this approval was escalated, `asked` its open inquiries, `due` its next reminders.
+    `reminders` and `escalations` count all approvals at the slot, to number the next one. `went` lists the queues to
+    which this approval was escalated, `asked` its open inquiries, and `due` its next reminders.
     """
 
     course: Course
@@ -71,7 +71,7 @@ def step(found: Progress, approval_id: str, event: e.Event) -> None:
 def _reminded(found: Progress, event: e.ApprovalReminded) -> None:
     was, is_late = found.course, event.cause == "no_deadline"
     deadline = datetime.fromisoformat(event.deadline)
-    at = payload_of(event).get("at") if is_late else None  # start of the next reminder's period
+    at = payload_of(event).get("at") if is_late else None  # start of the period after which the next reminder is due
     since = datetime.fromisoformat(at) if isinstance(at, str) and are_moments([at]) else was.since
     found.course = replace(
         was, deadline=deadline, since=since, reminded=was.reminded + 1, reminded_late=was.reminded_late + is_late

@@ -38,11 +38,11 @@ class HolidayRow(Shape):
 
 
 class ExampleRow(Shape):
-    """A deadline in working hours for a question asked at a given moment."""
+    """A deadline in working hours for a question asked at a given time."""
 
     asked: datetime = Field(description="Time of the request.")
     due: datetime = Field(description="Its deadline.")
-    what: str = Field(description="Case that the example shows.")
+    what: str = Field(description="Situation that the example shows.")
 
     @property
     def asked_there(self) -> str:
@@ -60,7 +60,9 @@ class CalendarRow(Shape):
     name: str = Field(description="Name of the calendar.")
     version: int = Field(description="Number of the current version.")
     zone: Zone
-    week: dict[str, str] = Field(description='Shifts by day: "09:00-12:00, 13:00-18:00"; empty: no work on that day.')
+    week: dict[str, str] = Field(
+        description='Shifts by day: "09:00-12:00, 13:00-18:00"; empty if nobody works on that day.'
+    )
     holidays: list[HolidayRow] = Field(description="Days without working hours.")
     used_by: list[str] = Field(description="Queues that use it.")
     preview: list[ExampleRow] = Field(
@@ -76,7 +78,7 @@ class CalendarRow(Shape):
 
     @property
     def typed_holidays(self) -> str:
-        """Return the holidays as the form shows them: a day and its name per line."""
+        """Return the holidays as the form shows them: one line per holiday with its day and name."""
         return "\n".join(f"{each.day} {' '.join(each.name.split())}" for each in self.holidays)
 
     @property
@@ -104,7 +106,7 @@ class AbsenceRow(Shape):
     starts_at: datetime = Field(description="Time when it starts.")
     ends_at: datetime = Field(description="Time when it ends.")
     reason: str = Field(description="Justification for it.")
-    ended_at: datetime | None = Field(description="Time when it was ended early; null: it was not.")
+    ended_at: datetime | None = Field(description="Time when it was ended early; null if it was not ended early.")
     is_authentic: IsAuthentic
 
     @property
@@ -199,7 +201,7 @@ class ShownTiming:
     def form(self, typed: Mapping[str, str] | None) -> dict[str, Any]:
         """Return the form's values: the refused input, or else the current settings.
 
-        There are three places for steps.
+        The form has room for three steps.
         """
         if typed is not None:
             steps = [(n, typed.get(f"to{n}", ""), typed.get(f"hours{n}", "")) for n in range(1, 4)]
@@ -221,7 +223,7 @@ class ShownTiming:
 
     @property
     def remind(self) -> str:
-        """Return the percentages for reminders as they are typed."""
+        """Return the reminder percentages in the form's input format."""
         return ", ".join(map(str, self.row.remind)) if self.row is not None else ""
 
     @property

@@ -69,13 +69,15 @@ class Holiday(Strict):
 
 
 class CalendarBody(SteerBody):
-    """A calendar, or a new version of it. `week` gives each day's shifts as text: "09:00-12:00, 13:00-18:00". A missing
-    day has none."""
+    """A calendar, or a new version of it.
 
-    name: Name = Field(description="Name of the calendar. If it exists, this is its next version.")
+    `week` gives each day's shifts as text: "09:00-12:00, 13:00-18:00". A missing day has no shifts.
+    """
+
+    name: Name = Field(description="Name of the calendar. If the calendar exists, this becomes its next version.")
     zone: Text = Field(description="IANA time zone, such as Europe/Berlin.")
     week: dict[Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"], Text] = Field(
-        description='Shifts by day, such as "09:00-12:00, 13:00-18:00"; a missing day has none.'
+        description='Shifts by day, such as "09:00-12:00, 13:00-18:00"; a missing day has no shifts.'
     )
     holidays: Annotated[list[Holiday], Field(max_length=400)] = Field(
         default=[], description="Days without working hours."
@@ -83,9 +85,9 @@ class CalendarBody(SteerBody):
 
 
 class StepBody(Strict):
-    """An escalation step: who is asked in addition, and how many hours they have."""
+    """An escalation step: the queue that is added, and how many hours it has."""
 
-    to: Name = Field(description="Queue that is asked in addition.")
+    to: Name = Field(description="Queue that is added at this step.")
     hours: Hours = Field(description="Hours until the next step.")
 
 
@@ -96,7 +98,7 @@ class TimingBody(SteerBody):
 
     calendar: Name = Field(default="", description="Calendar by which deadlines are counted; empty: around the clock.")
     on_timeout: Literal["", "reject", "escalate", "remind"] = Field(
-        default="", description="Effect of the deadline; empty: as the gate specifies, otherwise reject."
+        default="", description="Action at the deadline; empty: as the gate specifies, or else reject."
     )
     steps: Annotated[list[StepBody], Field(max_length=3)] = Field(default=[], description="Escalation steps, in order.")
     remind: Annotated[list[Annotated[int, Field(ge=1, le=99)]], Field(max_length=5)] = Field(
@@ -109,13 +111,12 @@ class TimingBody(SteerBody):
         default=False, description="Escalate an approval at once if everyone there is absent."
     )
     clock_stops_hours: Hours | None = Field(
-        default=None, description="Longest time for which an inquiry may pause the deadline; null: it never does."
+        default=None, description="Longest time for which an inquiry may pause the deadline; null if it never does."
     )
 
 
 class DeputyBody(SteerBody):
-    """A deputyship. Without a principal it is for the caller, without a queue for all queues, and without `from` it
-    starts now."""
+    """A deputyship. Defaults: the caller as principal, all queues, and a start now (`from`)."""
 
     deputy: Name = Field(description="User name of the deputy.")
     principal: Name = Field(default="", description="User name of the person they stand in for; empty: the caller.")
@@ -125,7 +126,7 @@ class DeputyBody(SteerBody):
 
 
 class AbsenceBody(SteerBody):
-    """A period of absence. Without a person it is the caller's own; without `from`, it starts now. `deputy` may stand
+    """A period of absence. Defaults: the caller as the person, and a start now (`from`). `deputy` may stand
     in."""
 
     person: Name = Field(default="", description="User name of the absent person; empty: the caller.")
@@ -198,7 +199,7 @@ def set_calendar(body: CalendarBody, *, is_new: bool = False, seen: str | None =
 @two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def remove_calendar(name: str, *, by: Actor, justification: str) -> Calendar:
-    """Remove a calendar. Open questions keep using it.
+    """Remove a calendar. Open questions keep using the calendar.
 
     Raises CalendarInUse, NotFound, Forbidden, JustificationRequired.
     """
@@ -272,7 +273,7 @@ def timing_values(row: Timing) -> dict[str, Any]:
 
 
 def form_values(row: Calendar | Timing | None) -> dict[str, Any]:
-    """Return the values from which the timing's form is made; empty for missing or forged rows."""
+    """Return the values that fill the timing form; empty for missing or forged rows."""
     if row is None or not row.is_authentic:
         return {}
     return timing_values(row) if isinstance(row, Timing) else {} if row.is_removed else snapshot(row)
@@ -326,7 +327,7 @@ def _check_new(name: str) -> None:
 
 
 def _lock_use(calendar: str, *, shared: bool = False) -> None:
-    """Serialize removing a calendar and starting to use it.
+    """Take a lock so that a calendar is not removed while a queue starts to use it.
 
     An advisory lock, since append-only rows can't be locked.
     """

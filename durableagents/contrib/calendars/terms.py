@@ -1,7 +1,7 @@
-"""The terms of an approval's time, combined from the rules of gate and queue.
+"""The terms of an approval's time, combined from the rules of the gate and the queue.
 
-They are recorded with the plan when the gate opens, and everything later uses the record. The plan's hash doesn't
-include them. Pure.
+They are recorded with the plan when the gate opens, and everything later uses the record. The hash of the plan does not
+cover the terms. Pure.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STRETCH = 8
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A queue that is asked in addition after the deadline, with the minutes it has."""
+    """A queue that is added after the deadline, and the minutes it has."""
 
     to: str
     minutes: int
@@ -29,10 +29,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class QueueTiming:
-    """A queue's time settings; `version` is their number.
+    """A queue's time settings; `version` is the version of the settings.
 
     `remind` has percentages of the time. `every` is the first interval, in minutes, of reminders without a deadline (0:
-    the gate's time).
+    the time set by the gate).
     """
 
     version: int = 0
@@ -88,7 +88,7 @@ def settle(now: datetime, time: Time, *, queue: QueueTiming | None = None) -> Te
 
 
 def plus(at: datetime, span: timedelta) -> datetime:
-    """Return the time after this much real time."""
+    """Return the time after this much wall-clock time."""
     return at + span
 
 
@@ -97,7 +97,7 @@ def _minutes(span: timedelta) -> int:
 
 
 def reminders(terms: Mapping[str, Any], calendar: Calendar | None, since: datetime, span: timedelta) -> list[str]:
-    """Return when people are reminded of a question that has this much time."""
+    """Return when people are reminded of a question with this much time."""
     step = plus if calendar is None else calendar.after
     return [step(since, span * share / 100).isoformat() for share in terms["remind"]]
 
@@ -109,7 +109,10 @@ def first_look(terms: Mapping[str, Any]) -> datetime | None:
 
 
 def terms_in(payload: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the recorded terms; None if invalid. Then only the deadline counts, which is the strictest rule."""
+    """Return the recorded terms; None if invalid.
+
+    Without valid terms only the deadline counts, which is the strictest rule.
+    """
     steps, times = payload.get("steps"), payload.get("remind_at")
     is_right = (
         payload.get("on_timeout") in STRICTEST_FIRST
@@ -160,7 +163,7 @@ class Course(timing.Course):
 
     @property
     def pause_left(self) -> timedelta:
-        """The time for which the clock may still be paused."""
+        """The remaining time for which the clock may be paused."""
         most = 0 if self.terms is None else self.terms.get("clock_stops", 0)
         return timedelta(minutes=most) - self.paused
 
@@ -176,7 +179,7 @@ class Course(timing.Course):
 
     @property
     def ends_at(self) -> datetime | None:
-        """The time after which nobody may answer; None if no time ends it."""
+        """The time after which nobody may answer; None if it never expires."""
         return None if self.is_endless or self.next_step is not None else self.deadline
 
     def next_reminder(self, now: datetime, calendar: Calendar | None) -> datetime:
@@ -196,7 +199,7 @@ def after_escalation(deadline: datetime, payload: Mapping[str, Any], before: Cou
 
 # --- pauses -----------------------------------------------------------------------------------------------------------
 # While somebody is asked about a question, its clock is paused. The deadline is extended at once by the longest allowed
-# pause, and shortened when the answer comes. So it is valid even if a process dies or no answer comes.
+# pause, and shortened when the answer comes. So the deadline is valid even if a process dies or no answer comes.
 
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -219,8 +222,8 @@ def stop_clock(
     """Pause the clock; return None if that is impossible.
 
     It is impossible if the terms don't allow it, the question has no deadline, the clock is already paused, or no pause
-    is left. `stood` is how long the question was halted so far (in working time if a calendar counts). It also extends
-    the deadline.
+    is left. `stood` is how long the question was halted so far (in working time if a calendar counts). The halted time
+    also extends the deadline.
     """
     left = course.pause_left
     if course.stop is not None or left <= timedelta() or course.is_endless:
@@ -307,7 +310,7 @@ def _is_end(clock: Mapping[str, Any]) -> bool:
 def later_by(calendar: Calendar | None) -> Callable[[datetime, timedelta], datetime]:
     """Return a function that adds time, by a calendar if there is one.
 
-    After the calendar's last day every hour counts.
+    After the calendar's last day, all hours count as working time.
     """
 
     def later(at: datetime, by: timedelta) -> datetime:

@@ -47,7 +47,7 @@ def so_far(escalated_to: Sequence[str], reminded: int) -> str:
 
 
 def shifts_in_words(shifts: Sequence[Sequence[int]]) -> str:
-    """Return shifts as they are typed: 09:00-12:00, 13:00-18:00."""
+    """Return shifts in the form's input format: 09:00-12:00, 13:00-18:00."""
     return ", ".join(f"{_clock(opens)}-{_clock(closes)}" for opens, closes in shifts)
 
 

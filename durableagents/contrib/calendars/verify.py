@@ -50,7 +50,7 @@ class TimeChecks(DeadlineChecks):
                 self.last_reminder[id] = seq
                 deadline = datetime.fromisoformat(event.deadline)
                 if event.cause != "no_deadline" and deadline != course.deadline:
-                    self.wrong.append(f"event {seq}: a reminder of approval {id} moved its deadline")
+                    self.wrong.append(f"event {seq}: a reminder of approval {id} changed its deadline")
                 if event.cause == "no_deadline" and not course.is_endless:
                     self.wrong.append(f"event {seq}: approval {id} has a deadline, but stayed open beyond it")
                 elif event.cause == "no_deadline":
@@ -83,14 +83,14 @@ class TimeChecks(DeadlineChecks):
         if event.cause == "amended":
             known = self.of[event.approval_id]
             if event.to not in self._queues(self.changed.get(event.approval_id, "")):
-                yield f"event {seq}: approval {event.approval_id} went to {event.to}, unlike the amended one"
+                yield f"event {seq}: approval {event.approval_id} went to {event.to}, unlike the one that it amends"
             if datetime.fromisoformat(event.deadline) != known.course.deadline:
-                yield f"event {seq}: approval {event.approval_id} got a wrong deadline with {event.to}"
+                yield f"event {seq}: approval {event.approval_id} got a wrong deadline at {event.to}"
             return
         at, calendar = datetime.fromisoformat(payload["at"]), versions.recorded_calendar(terms)
         right = (plus if calendar is None else calendar.after)(at, timedelta(minutes=named["minutes"]))
         if datetime.fromisoformat(event.deadline) != right:
-            yield f"event {seq}: approval {event.approval_id} got until {event.deadline}, not {right.isoformat()}"
+            yield f"event {seq}: approval {event.approval_id} has deadline {event.deadline}, not {right.isoformat()}"
 
     def _queues(self, id: str) -> list[str]:
         return [event.to for _, event in self.went.get(id, [])]
@@ -107,7 +107,7 @@ class TimeChecks(DeadlineChecks):
             is_last = course.stop is not None and known.asked == {event.n}
             right = resume_clock(course, calendar, _at(event, line), stood=stood)[0] if is_last else None
         if (right is None) != (not event.deadline):
-            yield f"{what} {'stood' if event.deadline else 'ran on'}, which its terms do not allow"
+            yield f"{what} {'was paused' if event.deadline else 'resumed'}, which its terms do not allow"
         elif right is not None and abs(right.deadline - datetime.fromisoformat(event.deadline)) > SLACK:
             yield f"{what} gives until {event.deadline}, not {right.deadline.isoformat()}"
 
@@ -150,7 +150,7 @@ class TimeChecks(DeadlineChecks):
 
 
 def _at(event: e.InquiryMade | e.InquiryEnded, line: EventLine) -> datetime:
-    """Return the event's own time. The time of its journal line is slightly later."""
+    """Return the event's own time. The time of the event's journal line is slightly later."""
     clock = payload_of(event).get("clock")
     at = clock.get("at") if isinstance(clock, dict) else None
     return datetime.fromisoformat(at) if isinstance(at, str) else line.at

@@ -1,4 +1,4 @@
-"""Find the calendars and queue timings in force: rows with a valid code, as of the moment of reading."""
+"""Find the calendars and queue timings in force: rows with a valid code, at the time of reading."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from runs.engine.gating.timing import OnTimeout
 MAX_FORGED = 100  # how many versions of a calendar are searched if the newest are forged
 log = logging.getLogger("durableagents.calendars")
 
-# SQL expression for each queue's newest timings and the newest versions of their calendars. Their codes decide which
+# SQL expression for each queue's newest timings and the newest versions of their calendars. Only rows with a valid code
 # count.
 STATEMENT = f"""json_build_object(
     'queues', (SELECT coalesce(json_agg(json_build_array(q.name, t.told)), '[]')
@@ -74,7 +74,7 @@ def calendar_of(row: Calendar) -> hours.Calendar:
 
 
 def recorded_calendar(terms: Mapping[str, Any]) -> hours.Calendar | None:
-    """Return exactly the calendar version that the terms name.
+    """Return the exact calendar version that the terms name.
 
     None if they count around the clock, or if the version isn't authentic.
     """
@@ -88,7 +88,7 @@ def recorded_calendar(terms: Mapping[str, Any]) -> hours.Calendar | None:
 def latest_version(name: str) -> Calendar | None:
     """Return a calendar's newest authentic version, even if it is removed.
 
-    If none is authentic, return the newest version, so that the forgery is noticed.
+    If none is authentic, return the newest version, so that the reader notices the forgery.
     """
     return _counts(Calendar.objects.filter(name=name).order_by("-version")[:LOOKED_AT])
 
@@ -125,6 +125,6 @@ def current_timings() -> list[Timing]:
 
 
 def uses_of(queue: str) -> str:
-    """Return why other queues need this one; "" if none does."""
+    """Return why other queues need this queue; "" if none does."""
     others = [row.queue.name for row in current_timings() if queue in [to for to, _ in row.steps]]
     return f"undecided requests of {', '.join(others)} are escalated to it" if others else ""

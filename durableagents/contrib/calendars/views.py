@@ -28,7 +28,7 @@ Lines = Annotated[str, Field(max_length=60_000)]
 
 
 def _fit(shape: type[Body], seen: Mapping[str, tuple[str, str]], data: dict[str, Any]) -> Body:
-    """Parse a form with `fit`, and name the visible fields in errors. Raises InvalidInput."""
+    """Parse a form with `fit`, and name the visible form fields in errors. Raises InvalidInput."""
     with told_of(seen):
         return fit(shape, data, "form")
 
@@ -66,7 +66,7 @@ class CalendarForm(SteerBody):
 
 
 class TimingForm(SteerBody):
-    """A form with three places for steps; percentages are numbers separated by commas."""
+    """A form with room for three steps; percentages are numbers separated by commas."""
 
     calendar: Name = ""
     on_timeout: Text = ""
@@ -183,12 +183,12 @@ class CalendarChanges(_Read, CalendarAct):
     page, has_own_page, body, aside = "calendar", True, CalendarForm, ("seen",)
 
     def read(self, form: Sent, **address: Any) -> BaseModel:
-        """Return the body, with the name from the address. Raises InvalidInput, TooLarge."""
+        """Return the body, with the name from the URL. Raises InvalidInput, TooLarge."""
         form.texts["name"] = address["calendar"]
         return super().read(form, **address)
 
     def service(self, name: str, body: CalendarBody, *, seen: str | None, by: Actor) -> None:
-        """Add a version of the calendar. Its name is in the body too."""
+        """Add a version of the calendar. The calendar's name is in the body too."""
         services.set_calendar(body, seen=seen, by=by)
 
 
@@ -199,7 +199,7 @@ class QueueTimings(_Read, QueueAct):
 
 
 class OwnAct(PersonalAct, QueuesPage):
-    """An act on absences or deputies: one's own, or as an administrator anybody's."""
+    """An act on absences or deputies: your own or, as an administrator, anybody's."""
 
     page = "queues"
 

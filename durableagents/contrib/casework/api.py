@@ -23,7 +23,10 @@ from runs.services.bodies import SteerBody
 
 
 class Claims(ApiView):
-    """Tell others that you are reviewing an approval. The permission depends on its queue, as with a decision."""
+    """Tell others that you are reviewing an approval.
+
+    The permission depends on the approval's queue, as for a decision.
+    """
 
     roles = {"POST": EVERY}
 
@@ -75,8 +78,8 @@ def _act(
     return CaseAct.as_view()
 
 
-_DELEGATED = "Let another person decide an approval in the caller's place."
-# The acts by their address below an approval, each with its name.
+_DELEGATED = "Let another person decide an approval instead of the caller."
+# The acts by their URL below an approval, each with its name.
 ACTS = {
     ("inquiries", "api-inquiries"): _act(
         "Ask about an approval",
@@ -103,6 +106,9 @@ ACTS = {
         "Delegate an approval", _DELEGATED, DelegationRow, delegations.delegate, DelegationBody, is_of_decider=True
     ),
     ("delegations/<int:n>/end", "api-delegation-end"): _act(
-        "End a delegation", "End a delegation. Either side may do so.", DelegationRow, delegations.take_back
+        "End a delegation",
+        "End a delegation. Both the person asked and the person who asked may do so.",
+        DelegationRow,
+        delegations.take_back,
     ),
 }

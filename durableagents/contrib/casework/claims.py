@@ -1,7 +1,7 @@
 """Claim and release an approval.
 
 Each act is one transaction under the approval's lock, so there are never more claims than places, and none is added
-after the decision. A claim decides nothing: others may decide anyway.
+after the decision. A claim has no effect on who may decide.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ ClaimId = Annotated[int | None, Field(ge=1, le=2**53 - 1, description="`id` of a
 
 
 class ClaimBody(Strict):
-    """Duration of the claim, and whose claim it replaces if none is free."""
+    """Duration of the claim, and the person whose claim it replaces if no place is free."""
 
     minutes: Minutes = DEFAULT_MINUTES
     take_over: ClaimId = None
 
 
 class Claimed(DurableAgentsError):
-    """All places for claims on the approval are taken. `claims` and `detail` say by whom and until when."""
+    """All places for claims on the approval are taken. `claims` and `detail` tell by whom and until when."""
 
     status, code, title = 409, "claimed", "Already claimed"
 
@@ -70,10 +70,10 @@ def _ended(row: Claim) -> str:
 
 @transaction.atomic
 def claim(approval_id: UUID, *, by: Actor, minutes: int = DEFAULT_MINUTES, take_over: int | None = None) -> Claim:
-    """Claim an open approval for some minutes from now, or extend one's own claim to that time.
+    """Claim an open approval for some minutes from now, or extend your own claim to that time.
 
     `take_over` is the id of another person's claim, which ends. Raises NotFound, Claimed if all places are taken, and
-    Forbidden, AlreadyVoted, AlreadyDecided as deciding would.
+    Forbidden, AlreadyVoted, AlreadyDecided as for a decision.
     """
     approval = _locked(approval_id)
     if approval.state != ApprovalState.OPEN:
@@ -103,7 +103,7 @@ def claim(approval_id: UUID, *, by: Actor, minutes: int = DEFAULT_MINUTES, take_
 
 @transaction.atomic
 def release(approval_id: UUID, *, by: Actor) -> Claim:
-    """Release one's own claim, even without the right to decide any more. Raises NotFound, NoClaim."""
+    """Release the caller's own claim, even if they may no longer decide. Raises NotFound, NoClaim."""
     approval, now = _locked(approval_id), database_now()
     if by.person is None:
         raise NoClaim(None)
@@ -119,7 +119,7 @@ def release(approval_id: UUID, *, by: Actor) -> Claim:
 def _locked(approval_id: UUID) -> Approval:
     """Lock the approval's row. Raises NotFound.
 
-    It is the last in the lock order, so nothing else may be locked after it.
+    The claim comes last in the lock order, so nothing may be locked after it.
     """
     found = Approval.objects.select_related("run", "wait").select_for_update(of=("self",)).filter(pk=approval_id)
     approval = found.first()
@@ -149,9 +149,9 @@ def _extend(own: Claim | None, now: datetime, until: datetime) -> Claim | None:
 
 
 def _end_lost_claims(approval: Approval, person: int, counted: Sequence[int], now: datetime) -> None:
-    """End claims of people who can no longer decide, so that they don't revive when the right is given back."""
+    """End claims of people who can no longer decide, so that the claims don't return with the right."""
     rows = Claim.objects.filter(approval=approval, ended_at__isnull=True, until__gt=now)
-    if len(counted) < MAX_ACTIVE:  # with MAX_ACTIVE counted claims there may be others that weren't read
+    if len(counted) < MAX_ACTIVE:  # once MAX_ACTIVE claims are counted, there may be more that weren't read
         for row in rows.exclude(person=person).exclude(pk__in=counted)[:MAX_ACTIVE]:
             _end(row, Claim.Why.LAPSED, max(row.at, now))
 

@@ -30,7 +30,7 @@ Words = Annotated[str, Field(max_length=MAX_JUSTIFICATION)]
 
 
 class InquiryBody(Strict):
-    """An inquiry to a person about an approval."""
+    """The request body of an inquiry about an approval."""
 
     to: Annotated[Name, Field(description="User name of the person to ask.")]
     question: Words = Field(description="Text of the question.")
@@ -43,7 +43,7 @@ class AnswerBody(Strict):
 
 
 class DelegationBody(SteerBody):
-    """The person who may decide an approval in the caller's place."""
+    """The person who may decide an approval instead of the caller."""
 
     to: Annotated[Name, Field(description="User name of the person who may decide it.")]
 
@@ -75,7 +75,7 @@ def lock_open_question(approval_id: UUID, by: Actor) -> OpenQuestion:
 def decider(approval_id: UUID, by: Actor) -> tuple[OpenQuestion, Authority]:
     """Lock an open question for a person who may decide it.
 
-    Raises as `lock_open_question`, and Forbidden, AlreadyVoted.
+    Raises the errors of `lock_open_question`, and Forbidden, AlreadyVoted.
     """
     unlocked = Approval.objects.select_related("run").filter(pk=approval_id).first()
     if unlocked is None:
@@ -93,7 +93,10 @@ def by_whom(row: Inquiry | Delegation) -> str:
 
 
 def free(model: type[Inquiry | Delegation], approval_id: UUID, n: int) -> int:
-    """Return the first number from `n` that no row has. `n` is the journal's count; forged rows may have used more."""
+    """Return the first number from `n` on that no row uses.
+
+    `n` is the journal's count; forged rows may have used more.
+    """
     taken = set(model.objects.filter(approval=approval_id, n__gte=n).values_list("n", flat=True))
     return next(each for each in count(n) if each not in taken)
 

@@ -38,16 +38,16 @@ class NotHeld(AlreadyEnded):
 
 @transaction.atomic
 def delegate(approval_id: UUID, *, to: str, justification: str, by: Actor) -> Delegation:
-    """Let another person decide an open question in one's place.
+    """Let another person decide an open question on your behalf.
 
-    Only people who decide it by a role of their own may delegate. `to` is the name of an account with a role other than
-    auditor. Raises NotFound, Forbidden, InvalidInput, JustificationRequired, AlreadyDecided, AlreadyVoted,
+    Only people who may decide it by a role of their own may delegate it. `to` is the name of an account with a role
+    other than auditor. Raises NotFound, Forbidden, InvalidInput, JustificationRequired, AlreadyDecided, AlreadyVoted,
     RecordDamaged; then nothing has changed.
     """
     found, authority = decider(approval_id, by)
     if authority.deputyship is not None:
         whom = authority.deputyship.principal.name
-        raise Forbidden(f"You decide this on behalf of {whom}. You can't delegate it further.")
+        raise Forbidden(f"You decide this on behalf of {whom}. So you can't delegate it further.")
     why, user = justified("delegate", justification), named(to, by)
     _must_be_new(approval_id, by.person, user.pk)
     principal = by.person
@@ -160,7 +160,7 @@ def take_back(approval_id: UUID, n: int, *, justification: str, by: Actor) -> De
 
 
 def _number(approval: Approval, slot: str) -> int:
-    """Return the next number at the slot: the journal's count, past numbers that forged rows used."""
+    """Return the next number at the slot: the journal's count plus one, or more if forged rows used that number."""
     known = Event.objects.filter(run_id=approval.run_id, slot=slot, kind=e.ApprovalDelegated.KIND).count()
     return free(Delegation, approval.pk, known)
 

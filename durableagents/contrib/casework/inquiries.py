@@ -1,6 +1,6 @@
 """Ask a named person about a case while the run keeps waiting.
 
-The queue may stop the question's clock meanwhile. Each act is one transaction.
+The queue's settings may pause the deadline meanwhile. Each act is one transaction.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def ask(approval_id: UUID, *, to: str, question: str, by: Actor) -> Inquiry:
 
 @transaction.atomic
 def answer(approval_id: UUID, n: int, *, answer: str, by: Actor) -> Inquiry:
-    """Answer an inquiry, as the person who was asked. Raises as `ask`, and AlreadyEnded."""
+    """Answer an inquiry, as the person who was asked. Raises the same errors as `ask`, and AlreadyEnded."""
     row = _find(approval_id, n)
     if by.person is None or row.person != by.person:
         raise Forbidden(f"Only {row.to}, who was asked, may answer.")

@@ -12,8 +12,8 @@ from approvals.queue_models import ends_once
 class Claim(models.Model):
     """A person's claim on an approval. Ended rows stay.
 
-    `until` is moved when the claim is extended. The next act marks a claim that has lapsed; before that, only `until`
-    shows it. Claims are not part of the record and have no code, because they decide nothing.
+    Extending the claim moves `until`. A lapsed claim is marked by the next act; until then, only `until` shows it.
+    Claims are not part of the record and have no code, because they decide nothing.
     """
 
     class Why(models.TextChoices):
@@ -26,7 +26,7 @@ class Claim(models.Model):
     id = models.BigAutoField(primary_key=True)
     approval = models.ForeignKey(Approval, on_delete=models.PROTECT, related_name="claims")
     person = models.BigIntegerField(help_text="The account.")
-    by = models.TextField(help_text="Its name at that time.")
+    by = models.TextField(help_text="The account's name at that time.")
     role = models.TextField()
     at = models.DateTimeField()
     until = models.DateTimeField()

@@ -27,7 +27,7 @@ MAX_MINUTES = 60
 MAX_ACTIVE, MAX_HISTORY = 20, 60  # limit of claims shown per approval
 _HOLDS = """EXISTS (SELECT FROM auth_user_groups m JOIN auth_group g ON g.id = m.group_id
                     WHERE m.user_id = {who} AND g.name = c.role)"""
-# SQL for the current claims. It only uses the index of an approval's open claims.
+# SQL for the current claims. It uses only the index on an approval's open claims.
 _ACTIVE = f"""approvals_claim c JOIN auth_user u ON u.id = c.person AND u.is_active
     WHERE c.ended_at IS NULL AND c.until > clock_timestamp()
       AND c.until <= clock_timestamp() + interval '{MAX_MINUTES + 1} minutes' AND c.at BETWEEN '2000-01-01' AND c.until
@@ -85,7 +85,7 @@ class HistoryLine:
 
     @property
     def outcome(self) -> str:
-        """Return how the claim ended, as text that follows the time."""
+        """Return how the claim ended, as text to be put after the time."""
         match self.why:
             case Claim.Why.LET_GO:
                 return "(released)"
@@ -100,7 +100,7 @@ class HistoryLine:
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """The claims of an approval, for a reader. `room` is how many people may claim it at once."""
+    """The claims of an approval, for a reader. `room` is the number of people who may claim the approval at once."""
 
     me: int | None = None
     active: Sequence[ActiveClaim] = ()
@@ -153,7 +153,7 @@ def active_claims(approvals: Iterable[UUID]) -> dict[UUID, list[ActiveClaim]]:
 
 
 def claim_annotations(is_whole: bool) -> dict[str, RawSQL]:
-    """Return what is read together with an approval: its claims, and for a page their history."""
+    """Return the SQL annotations of an approval: its claims and, for a page, their history."""
     parts = {"active": _LISTED, "history": _HISTORY} if is_whole else {"active": _LISTED}
     values = ", ".join(f"'{name}', {sql.format(id=_ID)}" for name, sql in parts.items())
     return {"casework_claims": RawSQL(f"json_build_object({values})::text", [], output_field=TextField())}
@@ -186,7 +186,7 @@ def approval_fields(approvals: Sequence[Approval], readable: Collection[UUID]) -
     return {id: {"claims": [ClaimRow.of(each) for each in claims]} for id, claims in found.items()}
 
 
-# The reader's few claims are read first, not all open approvals. The array forces the planner to do so.
+# The reader's few claims are read first, instead of all open approvals. The array forces the planner to do so.
 FILTERS = {
     "nobody": ApprovalFilter(
         "unassigned",

@@ -1,4 +1,4 @@
-"""Read the inquiries and delegations of a case for display."""
+"""Read a case's inquiries and delegations for display."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ledger.rows import row_of
 from ledger.web.roles import AUDITOR, INTEGRATOR, OPERATOR
 from ledger.web.seeing.viewers import viewer
 
-MAX_NAMES = 200  # limit of offered names; others can be typed
+MAX_NAMES = 200  # limit of suggested names; others can be typed
 # SQL value: names of people who can be asked or delegated to (as `casework.common.named` checks).
 NAMES = f"""(SELECT json_agg(json_build_array(named.id, named.username) ORDER BY named.username) FROM (
     SELECT u.id, u.username FROM auth_user u WHERE u.is_active AND EXISTS (
@@ -42,7 +42,7 @@ _ALONE = f"SELECT {TALK.format(approval='asked.id', names='null')} FROM unnest(%
 
 @dataclass(frozen=True, slots=True)
 class ShownInquiry:
-    """One inquiry. `is_mine`: the reader was asked. `is_own`: the reader asked it."""
+    """One inquiry. `is_mine`: the reader was asked. `is_own`: the reader is the one who asked."""
 
     row: Inquiry
     is_authentic: bool
@@ -117,7 +117,10 @@ _OPEN_FOR = """
 
 
 def open_for(person: int) -> dict[str, Any]:
-    """Return an account's open inquiries and delegations by run. Its sockets use them only to signal changes."""
+    """Return an account's open inquiries and delegations by run.
+
+    The account's sockets use them only to signal changes.
+    """
     with connection.cursor() as cursor:
         cursor.execute(_OPEN_FOR, {"person": person})
         return dict(cursor.fetchall())
@@ -132,7 +135,7 @@ class TalkPanel:
 
 
 def talk_annotations(is_whole: bool) -> dict[str, RawSQL]:
-    """Return what is read together with an approval of a page: its inquiries and delegations, and the offered names."""
+    """Return the SQL annotations of an approval on a page: its inquiries and delegations, and the offered names."""
     sql = TALK.format(approval='"approvals_approval"."id"', names=NAMES)
     return {"casework_talk": RawSQL(sql, [], output_field=TextField())} if is_whole else {}
 

@@ -68,7 +68,7 @@ class CaseAct(Act, InboxPage):
 
     @property
     def by(self) -> Actor:
-        """Return the person under their role in the queue, if they decide there."""
+        """Return the actor under the role by which they decide in the queue, if they have it."""
         held = roles(self.request.user)
         opened = load_approval_detail(self.kwargs["approval_id"], held, actor(self.request, ""))
         return actor(self.request, opened.role if opened.is_mine else (ordered(held) or [""])[0])
@@ -80,17 +80,17 @@ class CaseAct(Act, InboxPage):
         return super().tell(request, refused, approval_id=approval_id)
 
     def name_form(self, form: Sent, **address: Any) -> str:
-        """Return the form's name, which includes the number of its question or delegation."""
+        """Return the form's name, which includes the number of its inquiry or delegation."""
         return f"{self.act}-{address['n']}" if "n" in address else self.act
 
     def after(self, request: HttpRequest, result: Any, **address: Any) -> HttpResponse:
-        """Show on the case's page what was done."""
+        """Show the result of an act on the case's page."""
         messages.success(request, self.done, extra_tags="ok")
         return redirect("approval", approval_id=address["approval_id"])
 
 
 class DecidersAct(Deciding, CaseAct):
-    """An act of people who decide the case, which is checked before their input."""
+    """An act of people who decide the case; the right is checked before their input."""
 
     @property
     def by(self) -> Actor:

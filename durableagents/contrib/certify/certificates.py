@@ -1,7 +1,7 @@
 """Certificates of keyed tools, from the results of probes.
 
-The newest probe of a tool counts. If the tool was changed since, the result stays visible, because an upstream system
-that ignores keys will keep ignoring them.
+Only the newest probe of a tool counts. If the tool has changed since, the result stays visible, because an upstream
+system that ignores keys will keep ignoring them.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class ProbeResult:
 
 
 def _authentic_results(rows: Iterable[Sequence[Any]]) -> list[ProbeResult]:
-    """Return the results in rows of `_NEWEST` that this installation wrote."""
+    """Return the results from those rows of `_NEWEST` that this installation wrote."""
     results = []
     for *values, seconds in rows:
         probe = Probe(**dict(zip(_COLUMNS, values, strict=True)))
@@ -92,7 +92,7 @@ def read_results() -> list[ProbeResult]:
 
 
 def newest_result(results: Iterable[ProbeResult], agent: str, tool: Tool) -> ProbeResult | None:
-    """Return the newest result of exactly this tool, else of the agent's tool of this name before it was changed."""
+    """Return the newest result of exactly this tool, or else of an earlier form of the agent's tool of this name."""
     named = sorted((each for each in results if each.probe.tool == tool.name), key=lambda x: x.probe.at, reverse=True)
     digest = tool_digest(tool)
     same = [each for each in named if each.probe.made_of == digest]
@@ -100,7 +100,7 @@ def newest_result(results: Iterable[ProbeResult], agent: str, tool: Tool) -> Pro
 
 
 def standing_of(result: ProbeResult | None, tool: Tool, *, elapsed: float = 0.0) -> ProbeVerdict:
-    """Return the verdict about a keyed tool from its newest result, `elapsed` seconds after the result was read."""
+    """Return the verdict on a keyed tool from its newest result, which was read `elapsed` seconds ago."""
     if result is None:
         return NOT_PROBED
     word: Word = result.word
@@ -126,7 +126,10 @@ def read_certificates() -> Callable[[str, Tool], Certificate]:
 
 
 class CachedCertificates(Certificates):
-    """A worker's certificates. They are read again when they are some seconds old, and at each unknown outcome."""
+    """A worker's certificates.
+
+    The results are read again when they are a few seconds old, and at each unknown outcome.
+    """
 
     def __init__(self, pool: Pool) -> None:
         super().__init__(settings.DURABLEAGENTS.uncertified_tools)
@@ -134,8 +137,8 @@ class CachedCertificates(Certificates):
         self._results: list[ProbeResult] = []
         self._read_at = float("-inf")
         self._reading = asyncio.Lock()
-        # Results that were unsafe, by the tool's digest. A restored database may lack them, so they stay until a later
-        # probe.
+        # Results with the verdict unsafe, by the tool's digest. A restored database may lack them, so they are kept
+        # until a later probe.
         self._unsafe: dict[str, tuple[datetime, ProbeVerdict]] = {}
 
     async def standing(self, agent: str, tool: Tool, *, is_fresh: bool = False) -> ProbeVerdict:

@@ -10,7 +10,7 @@ from ledger.models import Coded, append_only
 class Probe(Coded):
     """One probe of a tool. Each probe is a new row, and the newest one of a tool counts."""
 
-    FREE = frozenset({"evidence"})  # excluded from the code, which covers its digest
+    FREE = frozenset({"evidence"})  # excluded from the code, because the code covers its digest
 
     class Verdict(models.TextChoices):
         HONOURS = "honours_keys"

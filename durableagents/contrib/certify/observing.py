@@ -25,7 +25,7 @@ MAX_TRIES, PAUSE_SECONDS = 4, 1.0
 class CallResult:
     """The result of one call, with its text.
 
-    `effect` is the name of what the call created or found, if its answer tells.
+    `effect` names the object that the call created or found, if the answer tells.
     """
 
     outcome: Outcome
@@ -42,7 +42,7 @@ class CallResult:
 class Observation:
     """The result of a probe.
 
-    `calls` are named first, repeat, control, conflict. `hook` is the reconcile hook's answer.
+    `calls` has the names first, repeat, control and conflict. `hook` is the reconcile hook's answer.
     """
 
     calls: dict[str, CallResult] = field(default_factory=dict)
@@ -69,8 +69,8 @@ class Observation:
 class ProbePlan:
     """The calls to send.
 
-    The same body is sent twice with the first key. Optional are the body with another key (control), and another body
-    with the first key (conflict).
+    The same body is sent twice with the first key. Two calls are optional: the same body with another key (control),
+    and another body with the first key (conflict).
     """
 
     tool: Tool
@@ -81,7 +81,7 @@ class ProbePlan:
 
 
 async def observe(plan: ProbePlan, pause: float = PAUSE_SECONDS) -> Observation:
-    """Make the calls. If the first one fails, nothing more is sent, because it shows nothing about keys."""
+    """Make the calls. If the first call fails, nothing more is sent, because a failure shows nothing about keys."""
     observation = Observation()
     observation.calls["first"] = first = await _call(plan, "first", plan.args)
     if not first.is_answered:
@@ -132,7 +132,9 @@ async def _call(plan: ProbePlan, name: str, args: BaseModel) -> CallResult:
 def _answered(tool: Tool, answer: Any) -> CallResult:
     if tool.answers_later:
         if not isinstance(answer, Pending):
-            return CallResult("broke", f"it answers later, so it must return Pending, not {type(answer).__name__}")
+            return CallResult(
+                "broke", f"the tool answers later, so it must return Pending, not {type(answer).__name__}"
+            )
         receipt = plain(answer.receipt)
         return CallResult("answered", effect=receipt, answer=receipt)
     result = tool.checked(answer).result
@@ -158,7 +160,7 @@ async def _in_thread(work: Callable[[], Any]) -> Any:
 
 
 async def _ask_hook(plan: ProbePlan, first: CallResult) -> str:
-    """Return whether the hook finds the effect of the first call."""
+    """Return the result of asking the hook for the effect of the first call."""
     tool = plan.tool
     assert tool.reconcile is not None
     try:
@@ -169,7 +171,7 @@ async def _ask_hook(plan: ProbePlan, first: CallResult) -> str:
             return "finds it" if is_it else "finds another effect"
         return "denies it" if isinstance(answer, DidNotHappen) else "gives no answer"
     except Exception as error:
-        return f"gives no answer: {describe_error(error, 200)}"
+        return f"gave no answer: {describe_error(error, 200)}"
 
 
 # --- the verdict ------------------------------------------------------------------------------------------------------
@@ -200,7 +202,7 @@ def _judge(plan: ProbePlan, observation: Observation) -> tuple[Verdict, str]:
     if observation.hook in ("denies it", "finds another effect"):
         return (
             "hook_denies",
-            f"keys are honoured, but the reconcile hook {observation.hook}: a crash would rely on it",
+            f"keys are honoured, but the reconcile hook {observation.hook}: which would be needed after a crash",
         )
     return "honours_keys", f"two calls under one key had one effect: {_short(first.effect)}" + _conflict_finding(
         conflict
@@ -210,7 +212,7 @@ def _judge(plan: ProbePlan, observation: Observation) -> tuple[Verdict, str]:
 def _can_tell_apart(plan: ProbePlan, observation: Observation) -> bool:
     """Return whether two effects could be told apart.
 
-    They can if only the upstream system assigns the name, or if the call with another key got another answer.
+    They can if the upstream system assigns the name, or if the call with another key got a different answer.
     """
     first, control = observation.calls["first"], observation.calls.get("control")
     if control is not None and control.is_answered:

@@ -50,7 +50,7 @@ class ProbeRequest:
 class PreparedProbe:
     """A checked probe, before any call.
 
-    `past_gate` is the queue whose approval the probe doesn't request; empty if none.
+    `past_gate` is the queue whose approval the probe skips; empty if none.
     """
 
     agent: Agent
@@ -76,7 +76,7 @@ def prepare(request: ProbeRequest) -> PreparedProbe:
     queue = "" if tool.gate is None or not any(map(tool.gate.is_needed, (args, conflict or args))) else tool.gate.queue
     if queue and not request.is_past_gate:
         fix = "give an input that needs no approval, or add --past-gate, which is recorded"
-        raise _wrong("input", f"needs an approval of {queue} first", fix)
+        raise _wrong("input", f"needs approval by {queue} first", fix)
     key, other = f"probe-{uuid4().hex}", f"probe-{uuid4().hex}"
     keys = {"first": key, "repeat": key, "control": other, "conflict": key}
     calls = asyncio.run(_with_secrets(tool, [args, conflict], {name: _call(tool, each) for name, each in keys.items()}))
@@ -86,7 +86,7 @@ def prepare(request: ProbeRequest) -> PreparedProbe:
 def find(name: str, agent: str) -> tuple[Agent, Tool]:
     """Return the tool of this name and an agent that has it.
 
-    Raises InvalidInput if there is none, or if agents have different ones.
+    Raises InvalidInput if there is none, or if agents have different tools of this name.
     """
     agents = [registry.find(agent)] if agent else registry.agents()
     having = [(each, tool) for each in agents if (tool := each.tool(name)) is not None]
@@ -105,7 +105,10 @@ def find(name: str, agent: str) -> tuple[Agent, Tool]:
 
 
 def probe(ready: PreparedProbe, *, by: Actor, pause: float = PAUSE_SECONDS) -> tuple[Probe | None, Observation]:
-    """Make the calls and record the result. Return None if the first call failed, since that shows nothing."""
+    """Make the calls and record the result.
+
+    Return None if the first call failed, since that shows nothing about keys.
+    """
     tool, subject = ready.plan.tool, f"tool {ready.plan.tool.name} of {ready.agent.graph_id}"
     facts = {
         "tool": tool.name,

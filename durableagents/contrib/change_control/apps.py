@@ -1,4 +1,4 @@
-"""Two-person rules: one person proposes a change of rules, another one applies it. See README.md."""
+"""Two-person rules: one person proposes a change of rules, another person applies it. See README.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Models of the two-person setting and of proposed changes. The tables have the names from before this was an app."""
+"""Models of the two-person setting and of proposed changes.
+
+The tables keep the names from before this was an app of its own.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,14 @@ from django.db import models
 from ledger.clock import database_now
 from ledger.models import Coded, Json, append_only
 
-MAX_AGE = timedelta(days=14)  # how long a proposal can be applied
+MAX_AGE = timedelta(days=14)  # how long a proposal stays applicable
 
 
 class FourEyes(Coded):
-    """The kinds of rules that need two people. The newest row counts; without any row, no kind does."""
+    """The kinds of rules that need two people.
+
+    The newest row is in force; without any row, no kind needs two people.
+    """
 
     n = models.BigIntegerField(primary_key=True)
     families = ArrayField(models.TextField())
@@ -29,7 +35,7 @@ class FourEyes(Coded):
 
 
 class RuleChange(Coded):
-    """A proposed change of rules: the act, its arguments, and what it would have done when it was proposed."""
+    """A proposed change of rules: the act, its arguments, and its effect as of the time of the proposal."""
 
     class State(models.TextChoices):
         OPEN = "open"
@@ -41,7 +47,7 @@ class RuleChange(Coded):
     family = models.TextField()
     act = models.TextField(help_text="The service, by the name of its function.")
     given = Json(help_text="Arguments of the service function.")
-    told = Json(help_text="Records that it would have written: action, subject, queue, before, after.")
+    told = Json(help_text="Records that the act would have written: action, subject, queue, before, after.")
     why = models.TextField()
     by = models.TextField()
     person = models.BigIntegerField()
@@ -69,7 +75,7 @@ class RuleChange(Coded):
 
     @property
     def title(self) -> str:
-        """Return what is done to what. A forged row has a fixed title."""
+        """Return the title: the act and its subject. A forged row has a fixed title."""
         if not self.is_authentic:
             return "A row that is not authentic"
         last: dict[str, Any] = self.told[-1] if self.told else {"action": self.act, "subject": ""}
@@ -77,17 +83,17 @@ class RuleChange(Coded):
         return subject if subject.startswith(f"{action} ") else f"{action}: {subject}"
 
     def is_late(self, now: datetime) -> bool:
-        """Return whether the proposal is too old to be applied."""
+        """Return whether the proposal is too old to apply."""
         return bool(self.state == self.State.OPEN and now - self.made_at >= MAX_AGE)
 
     @property
     def can_be_applied(self) -> bool:
-        """Return whether a second person could apply it now."""
+        """Return whether a second person could apply the change now."""
         return self.state == self.State.OPEN and self.is_authentic and not self.is_late(database_now())
 
     def may_second(self, user: Any) -> bool:
         """Return whether the user's account may be the second person."""
-        from ledger.change_control import acts, holds  # imported here because it needs the models
+        from ledger.change_control import acts, holds  # imported here because the module needs the models
 
         known = acts.get(self.act)
         return known is not None and user.pk != self.person and holds(user, known.needs)

@@ -26,7 +26,7 @@ CHIPS = {
     RuleChange.State.REFUSED: ("", "refused"),
     RuleChange.State.WITHDRAWN: ("", "withdrawn"),
 }
-_EMPTY: tuple[Any, ...] = (None, "", [])  # values that are equal whatever their type
+_EMPTY: tuple[Any, ...] = (None, "", [])  # values that count as equal whatever their type
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class ToldRow(Shape):
 
     action: str = Field(description="Action that the record names.")
     subject: str = Field(description="Object of the action.")
-    queue: str = Field(description="Queue that it concerns; empty: none.")
+    queue: str = Field(description="Queue that the record concerns; empty if none.")
     before: dict[str, Any] = Field(description="Values before the change.")
     after: dict[str, Any] = Field(description="Values after the change.")
 
@@ -62,15 +62,15 @@ class RuleChangeRow(Shape):
     title: str = Field(description="Title of the change: the act and its object.")
     family: str = Field(description="Kind of rules that it changes.")
     act: str = Field(description="Name of the service function that it calls.")
-    told: list[ToldRow] = Field(description="Records that it would have written when it was proposed.")
+    told: list[ToldRow] = Field(description="Records that the change would have written when it was proposed.")
     why: str = Field(description="Justification of the person who proposed it.")
     by: str = Field(description="Person who proposed it.")
     made_at: datetime = Field(description="Time when it was proposed.")
     state: RuleChange.State = Field(description="State of the proposal.")
-    ended_by: str = Field(description="Person who applied, refused or withdrew it; empty: it is open.")
+    ended_by: str = Field(description="Person who applied, refused or withdrew it; empty while it is open.")
     ended_at: datetime | None = Field(description="Time when it was applied, refused or withdrawn.")
-    ended_why: str = Field(description="Justification given at its end; empty: it is open.")
-    is_late: bool = Field(description="Whether it is too old to be applied.")
+    ended_why: str = Field(description="Justification of the person who closed it; empty while it is open.")
+    is_late: bool = Field(description="Whether the proposal is too old to apply.")
     is_authentic: bool = Field(description="False: not recorded by this installation, so it can't be applied.")
     may_agree: bool = Field(description="Whether you may be the second person.")
     is_own: bool = Field(description="Whether you proposed it.")
@@ -104,7 +104,7 @@ class GuardsRow(Shape):
 
 
 def find_change(change_id: str) -> RuleChange | None:
-    """Return a change, also if it is closed."""
+    """Return a change, even if it is closed."""
     return RuleChange.objects.filter(pk=change_id).first()
 
 
@@ -118,7 +118,7 @@ def list_changes(user: Any, *, state: str = "") -> list[RuleChangeRow]:
 
 
 def change_row(row: RuleChange, user: Any, now: datetime | None = None) -> RuleChangeRow:
-    """Return a change as this user may see it. A forged one has only its id, its time and whether it is open."""
+    """Return a change as this user may see it. A forged change has only its id, its time and whether it is open."""
     is_authentic = row.is_authentic
     if not is_authentic:
         state = row.state if row.state in RuleChange.State.values else RuleChange.State.OPEN
@@ -149,7 +149,7 @@ def guards_row(ticked: Sequence[str] | None = None) -> GuardsRow:
 
 
 def trial_of(row: RuleChange) -> tuple[str, dict[str, Any]] | None:
-    """Return the address that previews a proposed change, and the fields of its form; None if there is none.
+    """Return the URL that previews a proposed change, and the fields of its form; None if there is none.
 
     As a browser would, the form has only ticked boxes.
     """

@@ -20,7 +20,7 @@ from ledger.models import ActRecord
 from runs import features
 
 MAX_OPEN = 200
-MAX_READ = 1000  # limit of open rows, including forged ones
+MAX_READ = 1000  # maximum number of open rows, including forged ones
 
 
 class ChangeOver(DurableAgentsError):
@@ -30,7 +30,7 @@ class ChangeOver(DurableAgentsError):
 
 
 class ChangedMeanwhile(DurableAgentsError):
-    """The change would now have another result, or its target has changed since the proposal."""
+    """The change would now have a different result, or its target has changed since the proposal."""
 
     status, code, title = 409, "changed-meanwhile", "Changed since it was proposed"
 
@@ -42,7 +42,7 @@ class TooManyOpen(DurableAgentsError):
 
 
 def find(change_id: UUID) -> RuleChange:
-    """Return a change, also if it is closed. Raises NotFound."""
+    """Return a change, even if it is closed. Raises NotFound."""
     found = RuleChange.objects.filter(pk=change_id).first()
     if found is None:
         raise NotFound("change", change_id)
@@ -50,14 +50,14 @@ def find(change_id: UUID) -> RuleChange:
 
 
 def propose(known: Guarded, args: tuple[Any, ...], kwargs: Mapping[str, Any], by: Actor) -> UUID:
-    """Store what a call would do, for a second person. Raises Forbidden, TooManyOpen, and what the act raises."""
+    """Store what a call would do, for a second person. Raises Forbidden, TooManyOpen, and the errors of the act."""
     given = pack(known, args, kwargs)
     person = _check_signed_in(by)
     with transaction.atomic():
         _check_holds(by, known, "You")
         effects = attempt(known, unpack(known, given), by)
         still_open = RuleChange.objects.filter(state=RuleChange.State.OPEN).order_by("-made_at")[:MAX_READ]
-        if sum(each.is_authentic for each in still_open) >= MAX_OPEN:  # people can't close forged ones
+        if sum(each.is_authentic for each in still_open) >= MAX_OPEN:  # people can't close forged rows
             raise TooManyOpen(f"Limit reached: {MAX_OPEN} changes are open. Apply, refuse or withdraw some first.")
         row = RuleChange(
             id=UUID(str(uuid_utils.uuid7())),
@@ -86,7 +86,7 @@ def apply(change_id: UUID, *, by: Actor, justification: str) -> RuleChange:
     """Apply the change in its author's name; both people are recorded.
 
     It must still do exactly what was proposed. Raises ChangeOver, ChangedMeanwhile, Forbidden, NotFound,
-    JustificationRequired, and what the act itself raises.
+    JustificationRequired, and the errors of the act itself.
     """
     row, known, why = _as_second("Applying a change", change_id, by, justification)
     kind, _, name = row.by.partition(":")
@@ -97,14 +97,14 @@ def apply(change_id: UUID, *, by: Actor, justification: str) -> RuleChange:
     if effects != row.told:
         what = (
             _changed_since(row, effects, last)
-            or "Something has changed since it was proposed, so it would now have another effect"
+            or "Something has changed since it was proposed, so it would now have a different effect"
         )
         raise ChangedMeanwhile(f"{what}. Nothing was done. Refuse it and propose it again.")
     return _end("rule_change_apply", row, RuleChange.State.APPLIED, by=by, why=why)
 
 
 def _changed_since(row: RuleChange, effects: list[dict[str, Any]], last: int) -> str:
-    """Describe who changed what else about the subject, up to record `last`; empty if the change itself differs."""
+    """Describe other changes of the subject, with authors, up to record `last`; empty if the change itself differs."""
     if [_difference(each) for each in effects] != [_difference(each) for each in row.told]:
         return ""
     names = {
@@ -185,10 +185,10 @@ def _check_signed_in(by: Actor) -> int:
 
 
 def _check_holds(by: Actor, known: Guarded, who: str) -> None:
-    """Check the account as it is now, whatever a request or row says. Raises Forbidden."""
+    """Check the account as it is now, regardless of what a request or row claims. Raises Forbidden."""
     if not holds(account_of(by), known.needs):
         needed = "administrator" if known.needs == SUPERUSER or "." in known.needs else known.needs
-        raise Forbidden(f"{who} may not change this: it takes an active account of an {needed}.")
+        raise Forbidden(f"{who} may not change this: this needs an active account of an {needed}.")
 
 
 def _justification_of(given: dict[str, Any]) -> str:

@@ -24,14 +24,14 @@ protect(FourEyes, "two-person rule", named_by="n")
 
 
 def read_setting() -> FourEyes | None:
-    """Return the setting in force, also if it was forged."""
+    """Return the setting in force, even if it was forged."""
     return FourEyes.objects.order_by("-n").first()
 
 
 def guarded_families() -> frozenset[str]:
     """Return the families that need two people now.
 
-    If the row was forged these are all, so that forging can't loosen the rules.
+    If the row was forged, these are all families, so that a forgery can't loosen the rules.
     """
     row = read_setting()
     if row is None:
@@ -40,13 +40,19 @@ def guarded_families() -> frozenset[str]:
 
 
 def is_guarded(family: str) -> bool:
-    """Return whether changes of a family need two people. The setting itself does as soon as any family does."""
+    """Return whether changes of a family need two people.
+
+    The setting itself needs two people as soon as any family does.
+    """
     families = guarded_families()
     return bool(families) if family == GUARDS else family in families
 
 
 def hold(*, is_alone: bool = False) -> None:
-    """Keep the setting unchanged until the transaction ends. `is_alone` is for the transaction that changes it."""
+    """Keep the setting unchanged until the transaction ends.
+
+    Set `is_alone` in the transaction that changes the setting.
+    """
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT pg_advisory_xact_lock{'' if is_alone else '_shared'}({_LOCK})")
 

@@ -1,7 +1,7 @@
-"""Store the arguments of acts that change rules, and find out what such an act would do."""
+"""Store the arguments of acts that change rules, and find out what the act would do."""
 
-# A trial runs the service itself in a savepoint that is rolled back. So its refusals reach the author at once, and the
-# records that it would write are the difference that the second person reads.
+# A trial runs the service itself in a savepoint that is rolled back. So the author learns of a refusal at once, and the
+# second person reads the records that it would write.
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def unpack(act: Guarded, kept: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def perform(act: Guarded, given: Mapping[str, Any], by: Actor) -> list[dict[str, Any]]:
-    """Perform the act and return its records. Raises what the act raises."""
+    """Perform the act and return its records. Raises the errors of the act."""
     with agreed(), hearing() as records:
         act.act(**given, by=by)
     return [_without_moving(act, each) for each in records]
 
 
 def attempt(act: Guarded, given: Mapping[str, Any], by: Actor) -> list[dict[str, Any]]:
-    """Perform the act, roll it back, and return the records it would write. Raises what the act raises."""
+    """Perform the act, roll it back, and return the records it would write. Raises the errors of the act."""
     records: list[dict[str, Any]] = []
     try:
         with transaction.atomic():

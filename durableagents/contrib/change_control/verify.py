@@ -1,7 +1,7 @@
 """Verify the setting, proposed changes, and settlements by two people.
 
-Rows must be authentic and have their acts. In a settlement, the second person must have confirmed what the first one
-proposed, with no news about the call in between.
+Rows must be authentic and have matching acts. In a settlement, the second person must have confirmed what the first one
+proposed, with no new event about the call in between.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def _guards(rows: list[FourEyes]) -> Iterator[str]:
 
 
 def _outcome_of(act: ActRecord) -> dict[str, Any]:
-    """Return the outcome of an act; empty if none of our processes can have written it."""
+    """Return the outcome of an act; empty if none of our processes can have written the act."""
     return act.after if isinstance(act.after, dict) else {}
 
 
 def _by_two(what: str, row: RuleChange, agreement: ActRecord | None) -> Iterator[str]:
     """Check that two people agreed, and that the records just before the approval are the proposed ones."""
     if agreement is None or agreement.n is None or not isinstance(row.told, list):
-        return  # The checks of its acts and of its code report this.
+        return  # The checks of the row's acts and of its code report this.
     if agreement.person in (None, row.person):
         yield f"{what} was applied by its proposer"
     done = list(ActRecord.objects.filter(n__gte=agreement.n - len(row.told), n__lt=agreement.n).order_by("n"))
@@ -96,8 +96,8 @@ def _changes(rows: list[RuleChange]) -> Iterator[str]:
         yield f"{subject} was proposed, but its row is missing"
 
 
-# The lock orders changes of the setting and acts under it by one clock. Because the clock may have been set back,
-# settlements near a change aren't judged.
+# A lock serializes changes of the setting and the acts that depend on it, so one clock orders them. Because the clock
+# may have been set back, settlements close to a change aren't checked.
 _NEAR = timedelta(seconds=1)
 _BY_PEOPLE = ("user:", "key:")
 
@@ -148,15 +148,15 @@ class TwoPeople:
             return "nobody had proposed it"
         before = first.payload if isinstance(first.payload, dict) else {}
         if place in self.taken_back:
-            return f"event {seq}, which it agrees with, was withdrawn"
+            return f"event {seq}, which it confirms, was withdrawn"
         if first.person == fields.get("person"):
-            return f"event {seq}, which it agrees with, is by the same person"
+            return f"event {seq}, which it confirms, is by the same person"
         if (first.verdict, first.question) != (event.verdict, event.n):
-            return f"event {seq}, which it agrees with, says otherwise"
+            return f"event {seq}, which it confirms, has a different verdict"
         if event.verdict == "happened" and before.get("receipt") != fields.get("receipt"):
-            return f"event {seq}, which it agrees with, has a different receipt"
+            return f"event {seq}, which it confirms, has a different receipt"
         if self.news.get(event.slot, 0) > seq:
-            return f"new information about the call came after event {seq}, which it agrees with"
+            return f"new information about the call came after event {seq}, which it confirms"
         return ""
 
     def problems(self) -> Iterator[str]:
@@ -164,9 +164,9 @@ class TwoPeople:
         for one in self.settled:
             what = f"event {one.seq}, ToolReconciled, is settled"
             if one.wrong:
-                yield f"{what} as if by two people, but {one.wrong}"
+                yield f"{what} as if confirmed by two people, but {one.wrong}"
             elif one.is_alone and _is_for_two(one.at):
-                yield f"{what} by one person, although two must settle it"
+                yield f"{what} by one person, although two people must settle it"
 
 
 def _is_for_two(at: datetime) -> bool:

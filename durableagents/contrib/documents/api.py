@@ -26,8 +26,10 @@ class PageRow(Shape):
 class PagesRow(Shape):
     """Page images of a document. A text document has none: read its bytes."""
 
-    problem: str = Field(description="Why it can't be shown, and so not be approved; empty: it can be shown.")
-    note: str = Field(description="Content that the pages don't show.")
+    problem: str = Field(
+        description="Why the document can't be shown, so that the plan can't be approved; empty if it can be shown."
+    )
+    note: str = Field(description="Content of the file that the pages don't show.")
     pages: list[PageRow] = Field(description="Pages in order.")
 
 

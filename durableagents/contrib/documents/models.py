@@ -17,8 +17,8 @@ _IS_KEYED = Q(digest__startswith=KEYED)
 class Document(models.Model):
     """A document's bytes. The table refuses bytes that don't match the digest.
 
-    Encrypted documents have a keyed digest and are compared when they are read (storage.py). Runs share documents, so
-    these are encrypted under the installation's key.
+    Encrypted documents have a keyed digest; their bytes are checked when they are read (storage.py). Runs share
+    documents, so documents are encrypted under the installation's key.
     """
 
     digest = models.TextField(primary_key=True)

@@ -25,11 +25,11 @@ NOT_TEXT = "it is not UTF-8 text"
 class ShownInFull(DecisionGuard):
     """Refuses the approval of a plan whose documents can't be shown.
 
-    The check runs before the locks, because rendering takes time and content stored by digest doesn't change.
+    The check runs before the locks, because rendering takes long; content stored by digest can't change meanwhile.
     """
 
     def before_locks(self, plan: bytes) -> None:
-        """Check that all documents of a plan can be shown in full. A plan that can't be read is refused elsewhere.
+        """Check that all documents of a plan can be shown in full. An unreadable plan is refused elsewhere.
 
         Raises NotShown for a document that is missing, changed or can't be rendered; Busy if not all results are known
         within APPROVAL_SECONDS.
@@ -69,7 +69,7 @@ class PageView:
 class DocumentView:
     """The `n`-th document of an approval; removed documents have number 0.
 
-    `problem` says why it can't be shown. `is_loading` means that this isn't known yet. `against` compares it with the
+    `problem` says why it can't be shown. `is_loading`: it is not known yet. `against` compares it with the
     document of that name in the previous revision.
     """
 
@@ -95,7 +95,7 @@ class DocumentView:
 class Documents:
     """All documents of an approval.
 
-    `problem` says why one of them can't be shown. It is empty if all can be shown, or may be once they are loaded.
+    `problem` says why one of them can't be shown. It is empty if all can be shown, or if some are still loading.
     """
 
     views: Sequence[DocumentView]
@@ -108,7 +108,7 @@ class Documents:
 
     @property
     def obstacle(self) -> str:
-        """Return why nobody can approve the plan now; empty if somebody can."""
+        """Return why nobody can approve the plan now; empty if it can be approved."""
         if self.problem:
             return f"It can't be approved: a document can't be shown ({self.problem})."
         return "The documents are loading. You can approve once they are shown." if self.is_loading else ""
@@ -181,10 +181,10 @@ class _Comparison:
             return f"new: revision {self.before} did not have it"
         old, new = self.predecessor, self.document
         is_same = (old.digest, old.media_type) == (new.digest, new.media_type)
-        return f"{'the same as in' if is_same else 'another than in'} revision {self.before}"
+        return f"{'the same as in' if is_same else 'not the same as in'} revision {self.before}"
 
     def as_text(self, n: int, budget: Budget) -> DocumentView:
-        """Return the document as text, including removed words. The texts of a page share the `budget`."""
+        """Return the document as text, including removed words. All texts of a page share the `budget`."""
         content = self.contents.get(self.document.digest)
         if content is None or mismatch(self.document, content):
             return DocumentView(n, self.document, mismatch(self.document, content), self.against)
@@ -212,7 +212,7 @@ class _Comparison:
         return content.decode() if is_sound and content is not None else None
 
     def content(self) -> bytes | None:
-        """Return the bytes. They are read here if the cache has dropped the document's facts since."""
+        """Return the bytes. The text is read here if the cache has dropped the document since."""
         read = self.contents.get(self.document.digest)
         return read_contents([self.document]).get(self.document.digest) if read is None else read
 

@@ -14,7 +14,7 @@ from difflib import Match, SequenceMatcher
 from itertools import accumulate, groupby
 
 SAME, ADDED, REMOVED = "same", "added", "removed"
-MAX_PAIRS = 4_000_000  # how many pairs of words or lines are compared for one page: about a second
+MAX_PAIRS = 4_000_000  # maximum number of pairs of words or lines compared for one page: about a second
 _WORDS = re.compile(r"\s+|\S+")
 _LINES = re.compile(r"[^\n]*\n|[^\n]+")
 Edit = tuple[str, Sequence[str]]
@@ -34,7 +34,7 @@ class Part:
 
 @dataclass(slots=True)
 class Budget:
-    """The number of pairs that may still be compared. Comparisons of one page share it."""
+    """The number of pairs that may still be compared. All comparisons of a page share it."""
 
     left: int = field(default_factory=lambda: MAX_PAIRS)
 
@@ -60,7 +60,7 @@ class BoundedMatcher(SequenceMatcher[str]):
 
 
 def redline(new: str, old: str, budget: Budget | None = None) -> list[Part]:
-    """Return the new text with the removed parts in place, each before what was added.
+    """Return the new text that includes the removed parts, each before the part added in its place.
 
     Texts of a page share `budget`.
     """
@@ -83,7 +83,7 @@ def _text(edits: Sequence[Edit], what: str) -> str:
 
 
 def _joined(parts: Sequence[Part]) -> Iterator[Part]:
-    """Join neighbouring parts of one kind, removed before added. Blanks between replaced words count as replaced."""
+    """Join neighbouring parts of one kind, removed before added. Spaces between replaced words count as replaced."""
     spaced = [*parts]
     for n in range(1, len(parts) - 1):
         around = {parts[n - 1].what, parts[n + 1].what} - {SAME}

@@ -1,10 +1,10 @@
-"""Render pages in a confined process that `rendering.py` starts. No module imports this file.
+"""Render pages in a confined process that `rendering.py` starts. No module imports this one.
 
 It reads a document from standard input, and writes one line of JSON, then the pictures.
 """
 
-# Documents are untrusted and may exploit their reader. So the process has no environment, no database, no writable
-# files, and little memory and time.
+# Documents are untrusted and may exploit the library that reads them. So the process has no environment, no database,
+# no writable files, and little memory and time.
 #
 #  python -I renderer.py application/pdf 3 4     the third and the fourth page, and the sizes of all
 
@@ -36,11 +36,11 @@ MIN_WIDTH = 1000  # minimum pixels of the narrower side of a reduced picture
 _FORMATS = {"image/png": "PNG", "image/jpeg": "JPEG"}
 NOBODY = 65534
 _NO_NEW_PRIVILEGES, _DIE_WITH_PARENT = 38, 1
-_XFA = (2, 3)  # forms whose content is not on the pages
+_XFA = (2, 3)  # kinds of forms whose content is not on the pages
 
 
 class NotRenderable(Exception):
-    """The document can't be shown. The reason is text that follows its name."""
+    """The document can't be shown. The message is a text to be put after the document's name."""
 
 
 def confine() -> None:
@@ -57,12 +57,12 @@ def confine() -> None:
     ):
         resource.setrlimit(limit, (value, value))
     if os.geteuid() == 0:
-        # Root in a container may lack the right to change its account; then only the limits above apply.
+        # Root in a container may not be allowed to change its account; then only the limits above apply.
         with suppress(OSError):
             os.setgroups([])
             os.setgid(NOBODY)
             os.setuid(NOBODY)
-    if sys.platform == "linux":  # Comes last, because changing the account clears the parent-death signal.
+    if sys.platform == "linux":  # This comes last, because changing the account clears the parent-death signal.
         prctl = ctypes.CDLL(None).prctl
         prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
         prctl(_DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
@@ -103,7 +103,7 @@ def _pdf(content: bytes, first: int, last: int) -> tuple[dict[str, Any], list[by
             raise NotRenderable(f"its page {n + 1} can't be drawn ({_reason(error)})") from None
     attached = pdf.count_attachments()
     files = "a file that is" if attached == 1 else f"{attached} files that are"
-    return {"pages": sizes, "note": f"It holds {files} not shown here." if attached else ""}, drawn
+    return {"pages": sizes, "note": f"It contains {files} not shown here." if attached else ""}, drawn
 
 
 def _reason(error: Exception) -> str:

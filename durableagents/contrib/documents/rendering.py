@@ -43,7 +43,7 @@ _processes = threading.BoundedSemaphore(MAX_PROCESSES)
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A document's page sizes in pixels, or the `problem` why it can't be shown.
+    """A document's page sizes in pixels, or the `problem` that prevents showing it.
 
     `note` mentions content that isn't shown.
     """
@@ -87,7 +87,7 @@ class Cache:
     def keep(self, named: Named, facts: Facts, first: int, pictures: list[bytes], *, is_final: bool = True) -> None:
         """Cache a rendering from page `first` on.
 
-        Without `is_final`, repeated failures are cached for longer each time.
+        Unless `is_final`, each repeated failure is cached for longer than the last.
         """
         with self._lock:
             until = None
@@ -133,7 +133,10 @@ class _Rendering:
         return self.done.wait(max(0.0, until - monotonic()))
 
     def run(self) -> None:
-        """Render when a process may start. Any exception in this thread counts as a failed rendering."""
+        """Render as soon as another process may start.
+
+        Any exception in this thread is treated as a failed rendering.
+        """
         try:
             with _processes:
                 known = cache.facts(self.named)
@@ -211,7 +214,8 @@ def facts_within(seconds: float, wanted: Sequence[tuple[Named, Callable[[], byte
 def facts_of(named: Named, content: Callable[[], bytes | None], until: float | None = None) -> Facts:
     """Return a document's facts.
 
-    `content` is called if they are unknown. Raises Busy if not rendered `until` then (monotonic).
+    `content` is called to get the bytes if the facts are unknown. Raises Busy if the rendering isn't done at the time
+    `until` (monotonic).
     """
     return cache.facts(named) or _render_now(named, content, 1, until)
 
@@ -228,7 +232,7 @@ def page_of(named: Named, page: int, content: Callable[[], bytes | None], until:
 def problem_of(named: Named, content: Callable[[], bytes | None], until: float | None = None) -> str:
     """Return why a document can't be shown in full; empty if every page could be rendered. Raises Busy.
 
-    Busy means that not all pages were rendered by then; those that were aren't rendered again.
+    Raises Busy if some pages weren't rendered in time; finished pages aren't rendered again.
     """
     facts = facts_of(named, content, until)
     while not facts.problem and (left := cache.missing_pages(named, len(facts.pages))):

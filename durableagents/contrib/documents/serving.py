@@ -1,4 +1,4 @@
-"""Serve documents: originals as downloads that browsers don't open, pages as pictures that were drawn here."""
+"""Serve documents: originals as downloads that browsers don't open, pages as pictures that were rendered here."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def original_response(document: Named) -> HttpResponse:
 
 
 def read_facts(document: Named) -> Facts:
-    """Return the page sizes, or the problem why the document can't be shown; texts have no pages. Raises Busy."""
+    """Return the page sizes, or the problem that prevents showing the document; texts have no pages. Raises Busy."""
     if not document.is_text:
         return facts_of(document, lambda: _content(document))
     return Facts(problem=mismatch(document, _content(document)))

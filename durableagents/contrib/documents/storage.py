@@ -36,7 +36,7 @@ def store_statement(contents: Mapping[str, bytes]) -> tuple[str, list[Any]]:
 def read_contents(documents: Iterable[Named]) -> dict[str, bytes]:
     """Return the bytes of documents by digest.
 
-    If they can't be decrypted, the stored bytes are returned, which `mismatch` reports.
+    If they can't be decrypted, the stored bytes are returned, and `mismatch` then reports the difference.
     """
     digests = {key_of(each.digest): each.digest for each in documents}
     rows = Document.objects.filter(digest__in=[*digests, *digests.values()]) if digests else ()
@@ -51,7 +51,7 @@ def _decrypted(stored: bytes | memoryview) -> bytes:
 
 
 def mismatch(document: Named, content: bytes | None) -> str:
-    """Return why the bytes aren't the document that a plan names; empty if they are."""
+    """Return why the bytes aren't those of the document that a plan names; empty if they are."""
     if content is None:
         return MISSING
     return "" if digest_of(content) == document.digest and len(content) == document.size else CHANGED

@@ -40,7 +40,9 @@ class ErasureRow(Shape):
     at: datetime = Field(description="Time when its content was erased.")
     by: str = Field(description="Who erased it.")
     reason: str = Field(description="Why.")
-    others: list[UUID] = Field(description="Runs that were erased with it, since they held copies of its content.")
+    others: list[UUID] = Field(
+        description="Runs that were erased together with it, because they held copies of its content."
+    )
     remains: list[str] = Field(description="Where copies of its content are left.")
 
 
@@ -54,8 +56,8 @@ class ListedRunRow(Shape):
     business_key: str | None = Field(description="Business key; null: none.")
     created_at: datetime = Field(description="Time of the start.")
     where: Literal["database", "archive", "deleted"] = Field(description="Location of its rows.")
-    erased_at: datetime | None = Field(description="Time when its content was erased; null: it was not.")
-    kept: str | None = Field(description="Why its content can't be erased now; null: it can be, or it was.")
+    erased_at: datetime | None = Field(description="Time when its content was erased; null if it was not erased.")
+    kept: str | None = Field(description="Why its content can't be erased now; null if it can be, or already was.")
 
 
 class ListedRunPage(Page):
@@ -65,7 +67,7 @@ class ListedRunPage(Page):
 class ErasedRunsRow(Shape):
     """The runs whose content was erased now."""
 
-    results: list[ErasureRow] = Field(description="One entry for each named run that was not erased before.")
+    results: list[ErasureRow] = Field(description="One entry for each named run that had not been erased before.")
 
 
 class Erases(BasePermission):
@@ -82,7 +84,8 @@ class Erases(BasePermission):
 
 class RunErase(ApiView):
     """Erase the content of a run that has ended, for administrators. Its data key is destroyed: nobody can read its
-    payloads any more, not even in later backups. What happened, when and by whom stays, and the chain verifies."""
+    payloads any more, not even in later backups. The record of what happened, when and by whom stays, and the hash
+    chain still verifies."""
 
     permission_classes = [Erases]
     roles = {"POST": ()}
@@ -100,14 +103,14 @@ class RunErase(ApiView):
 
 
 class Erasures(ApiView):
-    """Runs in the database and in archives by business key, tag or agent, and the erasure of several."""
+    """Runs in the database and in archives by business key, tag or agent; erases several of them."""
 
     permission_classes = [Erases]
     roles = {"GET": (OPERATOR, AUDITOR), "POST": ()}
 
     @described("List runs and archived runs", ListedRunPage, query=(_KEY, _TAG, _AGENT, "cursor", "limit"))
     def get(self, request: Request) -> Response:
-        """List all runs that fit, newest first. Give at least one condition."""
+        """List all matching runs, newest first. Give at least one condition."""
         query = Query(request, *_SEARCHED, "cursor")
         sought = Sought(**{name: query.text(name) or "" for name in _SEARCHED}, before=query.moment())
         found = find_runs(sought, query.limit + 1)
@@ -115,7 +118,10 @@ class Erasures(ApiView):
 
     @described("Erase the content of several runs", ErasedRunsRow, body=EraseAllBody, headers=("Idempotency-Key",))
     def post(self, request: Request) -> HttpResponse:
-        """Erase all of them or, if one must be kept, none. Archived runs are restored in the same transaction."""
+        """Erase all of the named runs or, if one must be kept, none.
+
+        Archived runs are restored in the same transaction.
+        """
         body = read_body(request, EraseAllBody)
 
         def act() -> tuple[int, ErasedRunsRow]:

@@ -16,7 +16,7 @@ class EraseBody(SteerBody):
     with_children: bool = Field(
         default=False,
         description="Also erase the runs that hold copies of its content: children, continuations, forks and starts "
-        "made from it. Otherwise they must be erased first.",
+        "made from it. Otherwise those runs must be erased first.",
     )
 
 

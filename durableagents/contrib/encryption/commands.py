@@ -28,7 +28,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def lines(run_id: UUID, options: Mapping[str, Any]) -> Iterator[str]:
     """Erase a run's content; yield lines about who erased it and what remains.
 
-    Raises as `erasure.erase`, and InvalidInput if two reasons are given.
+    Raises the same errors as `erasure.erase`, and InvalidInput if two reasons are given.
     """
     reason, same = options["reason"], options["justification"]
     if reason and same:

@@ -2,7 +2,7 @@
 
 # Everything happens in one transaction: the event in the run's journal, the entry in the register and the destroyed key
 # (`encryption_erase` in sql/erasure.sql, which checks everything again), new codes for blanked rows, and the act. The
-# functions in the database destroy; this module decides, explains and records.
+# database functions destroy the key; this module decides, explains and records.
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ declare_family(FAMILY, "erasing the content of runs")
 
 
 class NotErasable(DurableAgentsError):
-    """The run's content must not or can't be erased now. Nothing was changed."""
+    """The run's content can't be erased now, or must be kept. Nothing was changed."""
 
     status, code, title = 409, "not-erasable", "The content can't be erased now"
 
@@ -59,8 +59,8 @@ class NotErasable(DurableAgentsError):
 class ErasureResult:
     """The result of an erasure.
 
-    `others` are the runs erased with it. `remains` says where copies of the content are left. `problems` is the number
-    of problems that verification found before.
+    `others` are the runs erased together with this one. `remains` says where copies of the content are left. `problems`
+    is the number of problems that verification found before the erasure.
     """
 
     entry: Erasure
@@ -84,18 +84,19 @@ def entries(run_ids: Collection[UUID]) -> dict[UUID, Said]:
 
 
 def find(run_id: UUID) -> Erasure | None:
-    """Return the register's entry of a run; None if it isn't erased."""
+    """Return the register's entry of a run; None if the run isn't erased."""
     return Erasure.objects.filter(run_id=run_id).first()
 
 
 def erase(run_id: UUID, *, with_children: bool = False, by: Actor, justification: str) -> ErasureResult:
-    """Erase a run's content, and with `with_children` that of all runs that hold copies of it.
+    """Erase a run's content, and with `with_children` also the content of all runs that hold copies of it.
 
     Only administrators and the shell of the server may do so, and a second person must approve it where that is
-    configured. An archived run is restored in the same transaction. For a run that is already erased the answer is the
-    same, and nothing changes.
+    configured. An archived run is restored in the same transaction. For a run that is already erased, the result is the
+    same and nothing changes.
 
-    Raises Forbidden, NotFound (or what became of the run), JustificationRequired, NotErasable, Proposed.
+    Raises Forbidden, NotFound (or the error that says what became of the run), JustificationRequired, NotErasable,
+    Proposed.
     """
     _must_be_admin(by)
     why = justified(ACTION, justification)
@@ -111,8 +112,8 @@ def erase_all(
 ) -> list[ErasureResult]:
     """Erase the content of several runs, or of none, under the rules of `erase`; return what was erased now.
 
-    With the two-person rule this is one proposal. Runs that are already erased are skipped. Raises as `erase`, and
-    InvalidInput for no runs or too many.
+    With the two-person rule this is one proposal. Runs that are already erased are skipped. Raises the same errors as
+    `erase`, and InvalidInput for no runs or too many.
     """
     _must_be_admin(by)
     why = justified(ACTION, justification)
@@ -144,7 +145,7 @@ def _erase(run_ids: list[UUID], *, with_children: bool, justification: str, by: 
     families = _families(run_ids, with_children=with_children)
     problems = {}
     everything = sorted({each for family in families.values() for each in family})
-    for each in everything:  # in a fixed order, so that two erasures don't deadlock
+    for each in everything:  # in a fixed order, so that concurrent erasures don't deadlock
         _must_be_erasable(each)
         problems[each] = len(verify(each).problems)
     for each in everything:
@@ -239,11 +240,11 @@ def _must_be_erasable(run_id: UUID) -> None:
     if why_not is not None:
         raise NotErasable(f"Run {run_id} can't be erased: {why_not}.", run_id=str(run_id))
     if find(run_id) is not None:
-        raise NotErasable(f"Run {run_id} was erased already.", run_id=str(run_id))
+        raise NotErasable(f"Run {run_id} was already erased.", run_id=str(run_id))
     if not RunKey.objects.filter(run_id=run_id).exists():
         raise NotErasable(
             f"Run {run_id} can't be erased: it has no key. It was started while encryption was off, or its key was "
-            f"lost without an erasure. `manage.py ledger verify {run_id}` shows which.",
+            f"lost without an erasure. `manage.py ledger verify {run_id}` tells which of the two.",
             run_id=str(run_id),
         )
 
@@ -251,7 +252,7 @@ def _must_be_erasable(run_id: UUID) -> None:
 def _destroy(run_id: UUID, *, by: Actor, reason: str) -> None:
     """Record the erasure in the journal and destroy the key and all copies, in the caller's transaction."""
     journal(run_id, e.ContentErased(by=by.ref, role=by.role, reason=reason), by=by)
-    # At once in this thread; in the other threads of this process once the erasure is committed.
+    # The key is dropped at once in this thread, and in this process's other threads once the erasure is committed.
     run_keys.forget(run_id)
     transaction.on_commit(partial(run_keys.forget, run_id))
     with connection.cursor() as cursor:

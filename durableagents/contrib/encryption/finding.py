@@ -21,7 +21,7 @@ LISTED = 50
 
 @dataclass(frozen=True, slots=True)
 class ErasableRun:
-    """A run that matches. `kept` says why its content can't be erased now; it is empty if it can be."""
+    """A run that matches. `kept` says why the run's content can't be erased now; it is empty if it can be."""
 
     run: ListedRun
     erased_at: datetime | None

@@ -36,7 +36,7 @@ _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 class KeyUnavailable(KeyMissing, EnvironmentProblem, psycopg.OperationalError, db.OperationalError):
     """A master key can't be read.
 
-    As during an outage of the database, nothing is read or written, and workers try again.
+    As during an outage of the database, no payload is read or written, and workers try again.
     """
 
 
@@ -66,7 +66,7 @@ def current() -> MasterKey | None:
 def find(key_id: str) -> MasterKey:
     """Return the master key with this id.
 
-    Raises KeyUnavailable if no source in the setting has it, or if a source that may have it can't be read.
+    Raises KeyUnavailable if no source in the setting contains it, or if a source that may have it can't be read.
     """
     problem = None
     for source in (*sources(), "master"):
@@ -97,7 +97,7 @@ def forget() -> None:
     _failures.clear()
 
 
-# Keys that were read, and sources that recently failed, so that not every run waits for a source that hangs.
+# Keys that were read, and sources that recently failed, so that a source that hangs doesn't delay every run.
 _keys: dict[str, MasterKey] = {}
 _failures: dict[str, tuple[float, str]] = {}
 
@@ -125,7 +125,7 @@ def _read(source: str) -> MasterKey:
 
 
 def label(source: str) -> str:
-    """Return a source's name without secrets: the first word of a command, the beginning of an address."""
+    """Return a source's name without secrets: the first word of a command, or the beginning of a URL."""
     if source.startswith(("https:", "http:")):
         parts = urlsplit(source)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
@@ -163,7 +163,7 @@ def _of_environment(source: str, where: str) -> bytes:
 
 
 def _of_command(source: str, where: str) -> bytes:
-    """Return the key that a command prints, such as the client of a key service."""
+    """Return the key that a command prints, for example the command-line client of a key service."""
     try:
         printed = run_command(where, is_quoted=True)
     except SourceProblem as problem:
@@ -172,9 +172,9 @@ def _of_command(source: str, where: str) -> bytes:
 
 
 def _of_service(source: str, _: str) -> bytes:
-    """Return the key that a key service decrypts, with the protocol of AWS KMS.
+    """Return the key that a key service decrypts, using the protocol of AWS KMS.
 
-    It gets a POST of {"CiphertextBlob": …} and answers {"Plaintext": …}, both in base64.
+    The service receives a POST of {"CiphertextBlob": …} and answers {"Plaintext": …}, both in base64.
     """
     url, _, fragment = source.partition("#")
     named = dict(parse_qsl(fragment))
@@ -204,7 +204,7 @@ def _of_service(source: str, _: str) -> bytes:
 
 
 def _decoded(source: str, text: bytes) -> bytes:
-    """Return the key's bytes. The error doesn't quote the text, which may be almost the key."""
+    """Return the key's bytes. The error doesn't quote the text, which may be a slightly wrong key."""
     stripped = text.strip()
     try:
         key = base64.b64decode(stripped + b"=" * (-len(stripped) % 4), altchars=b"-_", validate=True)

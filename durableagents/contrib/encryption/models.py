@@ -26,13 +26,13 @@ class RunKey(models.Model):
 class Erasure(models.Model):
     """An entry of the erasure register: a run whose key was destroyed.
 
-    Only `encryption_erase` writes it, from the run's last event, which is protected by the chain, its code and the
+    Only `encryption_erase` writes it, from the run's last event, which is protected by the hash chain, its code and the
     seals.
     """
 
     n = models.BigAutoField(primary_key=True)
     run_id = models.UUIDField(unique=True)
-    seq = models.BigIntegerField(help_text="The event that recorded it.")
+    seq = models.BigIntegerField(help_text="The event that recorded the erasure.")
     by = models.TextField()
     role = models.TextField()
     reason = models.TextField()

@@ -42,7 +42,7 @@ def counts() -> dict[str, int]:
 
 
 def refusal() -> str | None:
-    """Return why this process must not serve (a key that it needs is missing or unreadable), or None."""
+    """Return why this process must not serve (a key that it needs is missing or unreadable); None if it may."""
     needed = in_use()
     try:
         master_keys.check()
@@ -55,7 +55,7 @@ def refusal() -> str | None:
 
 @dataclass
 class Progress:
-    """The progress of a rotation, as numbers of runs. Runs whose keys are `damaged` are skipped."""
+    """The progress of a rotation, as numbers of runs. Runs with damaged keys are skipped and listed in `damaged`."""
 
     total: int
     done: int = 0
@@ -63,7 +63,7 @@ class Progress:
 
 
 def begin(*, is_known: bool = False) -> Progress:
-    """Return what a rotation to the current master key has to do.
+    """Return the progress of a rotation to the current master key before it starts.
 
     Raises KeyUnavailable, and Forbidden for a database role that may not change keys. Unless `is_known`, also raises
     Forbidden if no process has used the current key: processes without it couldn't read anything any more.

@@ -34,9 +34,9 @@ NONCE = 12
 MAX_KNOWN = 20_000
 MAX_EXPECTED = 1000  # number of keys read in one query
 LOOK_SECONDS = 1.0
-# From the run's first event: None if there is none, else whether it is encrypted, which reveals that a key is missing.
-# From the register: None if there is no entry, else whether the run was erased before this transaction (an erasure by
-# this one may still be rolled back).
+# From the run's first event: None if the run has no event, else whether that event is encrypted, which reveals a
+# missing key. From the register: None if there is no entry, else whether the run was erased before this transaction (an
+# erasure by this one may still be rolled back).
 _FIND = """
     SELECT r.id, k.master, k.wrapped,
         CASE WHEN e.run_id IS NOT NULL THEN
@@ -63,7 +63,7 @@ class KeyDamaged(RecordDamaged, ValueError):
 
 
 class KeyErased(Erased, KeyDamaged):
-    """An erasure, which is on record, destroyed the run's key."""
+    """The run's key was destroyed by a recorded erasure."""
 
     def __init__(self, run_id: UUID, erasure: Erasure | None = None) -> None:
         Erased.__init__(self, run_id, erasure)
@@ -109,7 +109,7 @@ _instances: WeakSet[RunKeys] = WeakSet()
 
 
 def forget(run_id: UUID) -> None:
-    """Drop a run's key from this process's memory. Other processes notice the erasure themselves."""
+    """Drop a run's key from this process's memory. Other processes notice the erasure by themselves."""
     for keys in _instances:
         keys.forget(run_id)
 
@@ -117,8 +117,8 @@ def forget(run_id: UUID) -> None:
 class RunKeys:
     """The cipher of payloads.
 
-    It caches the keys of the runs that this process used last. Runs without a key, which were created while encryption
-    was off, are stored in the clear.
+    The cipher caches the keys of the runs that this process used most recently. Runs without a key, which were created
+    while encryption was off, are stored unencrypted.
     """
 
     def __init__(self) -> None:
@@ -150,7 +150,7 @@ class RunKeys:
             raise ValueError("encrypted payload was changed, or belongs to another run") from None
 
     def decrypt_head(self, run_id: UUID, encrypted: bytes | memoryview) -> bytes:
-        # GCM encrypts in counter mode, from the second block of its counter on.
+        # GCM encrypts in counter mode, starting with the second counter block.
         counter = modes.CTR(bytes(encrypted[:NONCE]) + b"\x00\x00\x00\x02")
         return Cipher(algorithms.AES(self._needed(run_id).secret), counter).decryptor().update(encrypted[NONCE:])
 
@@ -185,7 +185,7 @@ class RunKeys:
             _newborn.reset(token)
 
     async def prepare(self, connection: Any, run_ids: Collection[UUID]) -> None:
-        """Read the keys of these runs, because an event loop can't wait for them later.
+        """Read the keys of these runs in advance, because an event loop can't wait for them later.
 
         Raises KeyDamaged, KeyUnavailable.
         """
@@ -249,7 +249,7 @@ class RunKeys:
         """Drop the keys of runs that any process erased meanwhile.
 
         This happens at most once a second. It is skipped in an event loop, which only drives runs that haven't ended,
-        and without a connection, because then nothing was read.
+        and if there is no connection, because then nothing was read.
         """
         now = time.monotonic()
         if now < self._look_at or asyncio._get_running_loop() is not None:
@@ -273,7 +273,7 @@ class RunKeys:
             self._known.pop(run_id, None)
 
     def _of_installation(self) -> _Key | None:
-        """Return the key of content that belongs to no run. Its row is like a run's, so it is rotated with them.
+        """Return the key of content that belongs to no run. Its row is like that of a run, so rotation covers it too.
 
         It is created when first needed, and cached once it is committed.
         """
@@ -300,7 +300,7 @@ class RunKeys:
             connection.close()
 
     def _expected_here(self) -> set[UUID]:
-        """Return the runs whose encrypted content this thread has read, but whose keys it hasn't."""
+        """Return the runs whose encrypted content this thread has read without having read their keys."""
         expected: set[UUID] | None = getattr(self._local, "expected", None)
         if expected is None:
             expected = self._local.expected = set()
@@ -326,7 +326,7 @@ class RunKeys:
             raise KeyErased(run_id)
         elif is_encrypted:
             raise KeyDamaged(run_id)
-        # a run that doesn't exist yet may be created with a key, so it isn't cached
+        # a run that doesn't exist yet may still be created with a key, so its missing key isn't cached
         if key is not None or is_encrypted is not None:
             self._keep(run_id, key)
         return key

@@ -41,7 +41,7 @@ class Erased:
             return
         what, at = f"event {self.line.seq}, ContentErased,", self.line.at
         if self.last != self.line.seq:
-            yield f"{what} is not the last one"
+            yield f"{what} is not the last event of the run"
         if row is None:
             yield f"{what} has no entry in the erasure register"
         else:
@@ -50,13 +50,13 @@ class Erased:
         if run is not None and run.erased_at != at:
             yield f"{what} differs from the run's row"
         if RunKey.objects.filter(run_id=self.journal.run_id).exists():
-            yield f"{what} says that the run's key was destroyed, but it exists: it was put back"
+            yield f"{what} says that the run's key was destroyed, but it exists: it was restored"
         yield from self._rows_of_people()
         if not _has_act(self.journal.run_id, self.line, self.event):
             yield f"{what} has no record of the act"
 
     def _rows_of_people(self) -> Iterator[str]:
-        """Check the codes of rows that can't be compared with payloads any more by the checks of their features."""
+        """Check the codes of rows that their features' checks can no longer compare with payloads."""
         decisions = Decision.objects.filter(approval__run_id=self.journal.run_id)
         rows = (*decisions, *self.journal.rows(Inquiry, "id"), *self.journal.rows(Delegation, "id"))
         for row in rows:

@@ -57,9 +57,9 @@ class Erasures(Act, RunPage):
     reads = {"with_children": lambda text: text == "on"}
 
     def may_open(self, held: frozenset[str]) -> bool:
-        """Return whether the user is an administrator. Others who open this address are redirected to the run's page.
+        """Return whether the user is an administrator. Others who open this URL are redirected to the run's page.
 
-        Whether they may see the run is checked as for its page.
+        The right to see the run is checked as on the run's page.
         """
         return self.request.method != "POST" or _is_superuser(self.request)
 

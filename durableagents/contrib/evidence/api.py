@@ -18,8 +18,10 @@ _PAYLOADS = OpenApiParameter("payloads", str, description="`none` leaves out all
 
 
 class RunEvidence(ApiView):
-    """A ZIP file with the run's journal, decisions, overrides, seals and a program that verifies it. Each export is on
-    record. Needs the right to read the run's payloads."""
+    """A ZIP file with the run's journal, decisions, overrides, seals and a program that verifies it.
+
+    Each export is recorded. Needs the right to read the run's payloads.
+    """
 
     roles = {"GET": ROLES}
     http_method_names = ["get"]

@@ -43,7 +43,7 @@ class Archive:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        """Write the directory. After an error nothing is written, because the file can't be used."""
+        """Write the directory. After an error nothing more is written, because the file is unusable."""
         if error is not None:
             self._zip.fp = None
         self._zip.close()

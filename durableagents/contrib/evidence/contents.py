@@ -41,7 +41,7 @@ CHUNK = 50
 
 
 class RunContents:
-    """One run's content at one moment. `facts` is filled while `events` are read."""
+    """One run's content at one point in time. `facts` is filled while reading `events`."""
 
     def __init__(self, run: Run, head: Head, leaving_out: LeavingOut) -> None:
         self.run, self.head, self.leaving_out = run, head, leaving_out
@@ -81,7 +81,7 @@ class RunContents:
         }
 
     def learn(self) -> None:
-        """Read all payloads for private values, if some values are to be left out. Raises InvalidInput."""
+        """Search all payloads for private values, if some values are to be left out. Raises InvalidInput."""
         if self.leaving_out.has_to_learn and not self.key_problem:
             for row in self._stored():
                 try:
@@ -89,7 +89,7 @@ class RunContents:
                 except ContentUnavailable:
                     raise
                 except (ValueError, RecursionError):
-                    continue  # an unreadable payload is exported as such
+                    continue  # an unreadable payload is marked as unreadable in the export
             self.leaving_out.prepare()
 
     def events(self) -> Iterator[dict[str, Any]]:
@@ -143,7 +143,7 @@ class RunContents:
                 EventLine(line["seq"], line["at"], json.loads(line["clear"]), line.get("payload"), "stored" in line)
             )
         except MALFORMED:
-            pass  # A damaged event is exported as it is, and verification reports it.
+            pass  # A damaged event is exported unchanged, and verification reports it.
 
     # --- tables ---
 
@@ -185,7 +185,7 @@ class RunContents:
             }
 
     def decided(self) -> list[int]:
-        """Return the sequence numbers of decisions, the events whose first seal matters most."""
+        """Return the sequence numbers of decisions, since the first seal after a decision matters most."""
         return [line.seq for line in self.facts.decisions.values()]
 
 
@@ -202,7 +202,7 @@ def _rows(rows: QuerySet[Any], names: str) -> Iterator[dict[str, Any]]:
 
 def _plain(value: Any) -> Any:
     match value:
-        case Stored():  # the row has this content in encrypted form
+        case Stored():  # the row contains the same content in encrypted form
             return _plain(value.content)
         case bytes() | memoryview():
             return bytes(value).hex()

@@ -12,6 +12,6 @@ class CannotSign(DurableAgentsError):
 
 
 class CannotWrite(DurableAgentsError):
-    """There is no space for the bundle, or it is too large. Nothing was exported."""
+    """There is no disk space for the bundle, or it is too large. Nothing was exported."""
 
     status, code, title = 507, "bundle-not-written", "The bundle can't be written"

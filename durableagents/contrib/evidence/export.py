@@ -1,7 +1,7 @@
 """Export a bundle of runs.
 
 Events that aren't sealed yet are sealed, the runs are read from one snapshot, and the manifest is signed. The export is
-recorded before anything is handed out.
+recorded before any of it is delivered.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _reading(run_ids: Sequence[UUID]) -> Iterator[None]:
 def _seal(run_ids: Sequence[UUID]) -> None:
     """Seal the events of these runs.
 
-    If another process is sealing, wait for it a moment. Events that it leaves out are reported as not sealed.
+    If another process is sealing, wait briefly for it. Events that it leaves out are reported as not sealed.
     """
     heads = dict(Head.objects.filter(run_id__in=run_ids).values_list("run_id", "seq"))
     for _ in range(_SEAL_TRIES):
@@ -156,7 +156,7 @@ def _seal(run_ids: Sequence[UUID]) -> None:
 
 
 class Making:
-    """One bundle while it is made."""
+    """A bundle in the making."""
 
     def __init__(self, run_ids: Sequence[UUID], archive: Archive, by: Actor, choice: Choice, reason: str) -> None:
         self.run_ids, self.choice, self.by, self.reason = run_ids, choice, by, reason

@@ -23,7 +23,7 @@ from ledger.web.seeing.payloads import is_open
 MAX_PATHS = 50
 # How many private values are searched in all texts.
 MAX_VALUES = 2000
-# Parts of a plan that say how many people have to approve and who did. They aren't the run's content.
+# Parts of a plan that tell how many people have to approve and who did. They aren't the run's content.
 _STRUCTURE = frozenset({"stages", "stage", "passed"})
 
 # Columns of tables that may contain the run's content.
@@ -96,8 +96,8 @@ def derive_export_key(run_id: UUID) -> bytes:
 class LeavingOut:
     """Leaves values out of one run's rows.
 
-    `pointers` are the digests of the values that the last row lost, by JSON pointer. `count` is how many values were
-    left out on request in all rows.
+    `pointers` are the digests of the values that were removed from the last row, by JSON pointer. `count` is how many
+    values were left out on request in all rows.
     """
 
     def __init__(self, run_id: UUID, choice: Choice) -> None:
@@ -144,7 +144,7 @@ class LeavingOut:
         return self._shown(payload, "", (), has_tokens=kind != "ApprovalRequested")
 
     def _without_values(self, payload: Any, *, kept: frozenset[str]) -> Any:
-        """Leave out each field on its own, so that the digests still show that what was sent is what was approved."""
+        """Leave out each field on its own, so that digests still show that the approved content was sent."""
         if not isinstance(payload, dict):
             return self._left_out(payload, "")
         return {
@@ -155,8 +155,8 @@ class LeavingOut:
     def row(self, row: dict[str, Any], *contents: str) -> dict[str, Any]:
         """Return a row of a table without private contents.
 
-        `contents` are the columns that are left out together with the payloads. The columns that say who did what and
-        when always stay.
+        `contents` are the columns that are left out together with the payloads. The columns that tell who did what and
+        when are always kept.
         """
         fields = dict(row)
         for name in _TEXTS & row.keys():

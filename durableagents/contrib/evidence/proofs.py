@@ -12,7 +12,7 @@ from durableagents.contrib.seals.records import SealRecord
 from durableagents.contrib.seals.verification import leaves_of
 from ledger.errors import RecordDamaged
 
-# If a run was sealed more often, proofs of later decisions are left out. The last proof is always included.
+# If a run has more seals, proofs of later decisions are left out. The last proof is always included.
 MAX_PROOFS = 50
 MAX_KEPT = 4
 
@@ -39,9 +39,9 @@ class Proofs:
         self._leaves: dict[int, list[bytes]] = {}
 
     def of(self, run_id: UUID, head: int, decided: Sequence[int]) -> list[dict[str, Any]]:
-        """Return the proofs for a run's events up to `head`. Raises RecordDamaged.
+        """Return the inclusion proofs for a run's events up to `head`. Raises RecordDamaged.
 
-        There is one of the first sealed head at or after each `decided` event, and one of the last sealed head.
+        They cover the first sealed head at or after each `decided` event, and the last sealed head.
         """
         sealed = SealedHead.objects.filter(run_id=run_id, seq__lte=head).order_by("seq")
         wanted = {each.seq: each for seq in decided if (each := sealed.filter(seq__gte=seq).first()) is not None}

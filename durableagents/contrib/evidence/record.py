@@ -61,7 +61,7 @@ class Sent:
 
 @dataclass
 class RunRecord:
-    """One run as the record shows it. `more` has the numbers of items that aren't shown."""
+    """One run as the record shows it. `more` counts the items that aren't shown."""
 
     about: dict[str, Any]
     state: str

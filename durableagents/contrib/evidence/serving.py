@@ -24,7 +24,7 @@ def must_export(run_id: UUID) -> None:
     """Check that the reader may export the run. Raises NotFound, PayloadsHidden.
 
     The run must exist or be archived, and the reader must have the right to read its payloads. A reader who may read
-    the payloads of every run may also export a run without content.
+    the payloads of every run may also export a run that has no content.
     """
     if not is_recorded(run_id) and not archived([run_id]):
         raise NotFound("run", run_id)
@@ -36,7 +36,7 @@ def bundle_response(run_id: UUID, choice: Choice, *, by: Actor, reason: str = ""
     """Make the bundle in a temporary file and return it as a response that is sent in pieces.
 
     The caller has checked the role. If the bundle can't be made, nothing is sent. Raises NotFound, PayloadsHidden,
-    Busy, and what `export` raises.
+    Busy, and the errors of `export`.
     """
     must_export(run_id)
     file = tempfile.TemporaryFile(prefix="evidence-")  # noqa: SIM115  the response closes it

@@ -54,7 +54,7 @@ class Refused(Exception):
 _LOCAL = struct.Struct("<4s5H3I2H")
 _CENTRAL = struct.Struct("<4s6H3I5H2I")
 _END = struct.Struct("<4s4H2IH")
-_NOT_BEFORE_1980 = 33  # 1 January 1980 as a DOS date
+_NOT_BEFORE_1980 = 33  # 1 January 1980 in DOS format
 
 
 class Member(NamedTuple):
@@ -100,7 +100,7 @@ def read_members(file: BinaryIO) -> list[Member]:
 
 
 def _member(directory: bytes, at: int, place: int, n: int) -> tuple[Member, int]:
-    """Return the entry at this position of the directory. Raises Refused unless its file begins at `place`."""
+    """Return the directory entry at this position. Raises Refused unless its file begins at `place`."""
     what = f"entry {n + 1} of the ZIP directory was altered, or the bundle was zipped again"
     fixed = directory[at : at + _CENTRAL.size]
     if len(fixed) < _CENTRAL.size:
@@ -353,7 +353,7 @@ class Aes:
 
 
 def _ranges(first: int, bits: list[int]) -> list[tuple[int, int]]:
-    """Return for each code the lowest value, and the number of bits that are added to it.
+    """Return, for each code, the lowest value and the number of bits to add.
 
     The ranges are consecutive.
     """
@@ -372,7 +372,7 @@ _USUAL_MATCHES = [1, 4, 3, *[2] * 6, *[1] * 37, *[-1] * 7]
 
 
 class _Forward:
-    """Reads bits from the beginning of bytes, lowest first."""
+    """Reads bits from the start of a byte string, lowest bit first."""
 
     def __init__(self, data: bytes) -> None:
         self.value, self.at, self.most = int.from_bytes(data, "little"), 0, 8 * len(data)
@@ -385,9 +385,9 @@ class _Forward:
 
 
 class _Backward:
-    """Reads bits from the end of bytes, after a marker bit.
+    """Reads bits backwards from the end of a byte string, after a marker bit.
 
-    Zeros precede the beginning; `at` is negative there.
+    Before the start it reads zeros; `at` is negative there.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -439,7 +439,7 @@ def _fse(counts: list[int], accuracy: int) -> _Fse:
 
 
 def _read_fse(data: bytes, most: int) -> tuple[_Fse, int]:
-    """Return the table that is described here, and the size of its description."""
+    """Parse a table's description; return the table and the size of the description."""
     stream = _Forward(data[:512])
     accuracy = stream.read(4) + 5
     if accuracy > most:
@@ -497,7 +497,7 @@ def _read_huffman(data: bytes) -> tuple[_Huffman, int]:
 
 
 def _read_weights(data: bytes) -> list[int]:
-    """Decode the weights of a Huffman table: two states take turns until the bits are used up."""
+    """Decode the weights of a Huffman table: two states alternate until the bits are used up."""
     table, used = _read_fse(data, 6)
     stream, weights = _Backward(data[used:]), list[int]()
     states = [stream.read(table.accuracy), stream.read(table.accuracy)]
@@ -696,7 +696,7 @@ class Decoder:
 
                     self.decrypt = AESGCM(key).decrypt
             except ImportError:
-                pass  # the implementation in this file is used
+                pass  # then the implementation in this file is used
         self.decompress = self._own_decompress
         try:
             if not is_plain:
@@ -705,16 +705,16 @@ class Decoder:
                 zstd = zstandard.ZstdDecompressor()
                 self.decompress = lambda data: zstd.decompress(data, max_output_size=MAX_PAYLOAD)
         except ImportError:
-            pass  # the implementation in this file is used
+            pass  # then the implementation in this file is used
 
     @staticmethod
     def _own_decompress(data: bytes) -> bytes:
         return Zstd(data, MAX_PAYLOAD).decompress()
 
     def payload(self, stored: bytes, kept: bytes | None = None) -> Any:
-        """Return the content of stored bytes. Raises ValueError that says what is wrong.
+        """Return the content of stored bytes. Raises ValueError with the problem.
 
-        The stored bytes of a large payload only refer to the bytes `kept` elsewhere.
+        The stored bytes of a large payload are only a reference to the bytes `kept` elsewhere.
         """
         if stored[:1] == b"\x03":
             if kept is None or len(stored) != 58 or hashlib.sha256(kept).digest() != stored[26:]:
@@ -756,7 +756,7 @@ def safe(value: Any, most: int = 500) -> str:
 
 
 class Report:
-    """Prints statements as they are made, and collects the problems."""
+    """Prints statements as they come, and collects the problems."""
 
     def __init__(self, write: Callable[[str], object]) -> None:
         self.write = write
@@ -795,7 +795,7 @@ def minute(at: str) -> str:
 
 
 def without_digest(name: str, value: Any) -> Any:
-    """Return a value for people, with a note in place of the digest of a value that was left out."""
+    """Return a value as text, with a note instead of the digest of a value that was left out."""
     return f"({name} left out)" if isinstance(value, dict) and set(value) == {"left out"} else value
 
 
@@ -820,7 +820,7 @@ def seal_message(seal: Any) -> bytes:
 
 
 def key_message(key: Any, before: bytes) -> bytes:
-    """Return the message that the previous key signed to introduce this one. The first key signed its own."""
+    """Return the message that the previous key signed to introduce this one. The first key signed its own message."""
     texts = hashlib.sha256(key["reason"].encode()).digest() + hashlib.sha256(key["by"].encode()).digest()
     numbers = struct.pack(">qq", key["number"], microseconds(key["made_at"]))
     return b"durableagents seal key 1" + numbers + (before or ZERO) + unhex(key["public_key"], 32) + texts
@@ -848,7 +848,7 @@ def root_from_path(leaf: bytes, index: int, count: int, path: list[bytes]) -> by
 class Keys:
     """The installation's public keys in the bundle.
 
-    `trusted` are those that the verifier has from elsewhere, and their successors.
+    `trusted` are the keys that the verifier has from elsewhere, and their successors.
     """
 
     def __init__(self, rows: Any, given: list[bytes], report: Report) -> None:
@@ -901,7 +901,7 @@ class EventLine:
 
 
 class Question(NamedTuple):
-    """A question to approvers. `arguments` is a digest of the arguments they were shown."""
+    """A question to approvers. `arguments` is a digest of the arguments that the deciders were shown."""
 
     line: EventLine
     arguments: bytes
@@ -964,7 +964,7 @@ class Facts:
             self.erased = line
 
     def problem_of_grant(self, call: Call) -> str:
-        """Return in which way a call differs from what was approved; empty if it doesn't."""
+        """Return how a call differs from what was approved; empty if it doesn't."""
         slot, intent = call.line["grant"], call.line
         questions = [
             each for each in self.questions.values() if each.line["slot"] == slot and each.line.seq < intent.seq
@@ -992,7 +992,7 @@ class Facts:
         )
 
     def lacking(self, question: Question) -> str:
-        """Return which votes a question lacks, by its plan and over all stages; empty if none."""
+        """Return which votes a question lacks in any of its stages, according to its plan; empty if none."""
         stages = question.line.inner("stages")
         if not stages:
             return ""
@@ -1042,7 +1042,7 @@ class RunCheck:
         wanted = {row.get("seq") for rows_of in rows.values() for row in rows_of} | {each["seq"] for each in proofs}
         self._events(wanted)
         if (self.count, self.head.hex()) != (expected["events"], expected["head"]) and not self.problems:
-            self._bad(f"its {self.count} events are not the {safe(expected['events'])} of the manifest")
+            self._bad(f"it has {self.count} events, but the manifest says {safe(expected['events'])}")
         if not self.problems:
             head = f"chain head {self.head.hex()[:16]}…"
             self.report.proven(f"{self.count} events: none missing, altered or out of order ({head})")
@@ -1086,7 +1086,7 @@ class RunCheck:
         if unhex(row["prev"], 32) != self.head:
             self._bad(f"event {safe(seq)} does not follow the event before it")
         if link.hex() != row["hash"]:
-            self._bad(f"event {safe(seq)} was altered: its content does not give its hash")
+            self._bad(f"event {safe(seq)} was altered: its hash does not match its content")
         self.head = unhex(row["hash"], 32)
         if seq in wanted:
             self.hashes[seq] = row["hash"]
@@ -1097,14 +1097,14 @@ class RunCheck:
         """Check an event's content, and return whether the sealed bytes prove it."""
         if row["stored_sha256"] is None:
             if row.get("payload") is not None:
-                self._bad(f"event {safe(row['seq'])} was altered: it has content that the chain doesn't know")
+                self._bad(f"event {safe(row['seq'])} was altered: it has content that the hash chain does not cover")
             return True
         self.contents += 1
         if row.get("left_out"):
             self.left_out += 1
         stored = None if row.get("stored") is None else base64.b64decode(row["stored"], validate=True)
         if stored is not None and hashlib.sha256(stored).digest() != digest:
-            self._bad(f"event {safe(row['seq'])} was altered: its stored bytes do not give their digest")
+            self._bad(f"event {safe(row['seq'])} was altered: its stored bytes do not match their digest")
             return False
         if row.get("unreadable"):
             self.unread += 1
@@ -1120,7 +1120,7 @@ class RunCheck:
             self._bad(f"event {safe(row['seq'])}: its content can't be compared with its bytes: {safe(error, 100)}")
             return False
         if not is_same:
-            self._bad(f"event {safe(row['seq'])} was altered: its content is not what its bytes hold")
+            self._bad(f"event {safe(row['seq'])} was altered: its content differs from its stored bytes")
             return False
         self.by_hash += 1
         return True
@@ -1128,14 +1128,14 @@ class RunCheck:
     def _contents(self) -> None:
         report = self.report
         if self.by_hash:
-            report.proven(f"{self.by_hash} of {self.contents} contents are what the sealed bytes hold")
+            report.proven(f"{self.by_hash} of {self.contents} contents match the sealed bytes")
         if other := self.contents - self.by_hash - self.unread:
             left = f", {self.left_out} of them with parts left out" if self.left_out else ""
-            report.proven(f"{other} contents are stated by the installation{left}", grade="signed")
+            report.proven(f"{other} contents are only stated by the installation{left}", grade="signed")
         if self.unread:
             erased = self.facts.erased
             why = "their key is gone" if erased is None else f"erased by {safe(erased['by'])}, {minute(erased.at)}"
-            report.not_proven(f"what {self.unread} contents were: {why}. Their digests remain")
+            report.not_proven(f"the content of {self.unread} events: {why}. Their digests remain")
 
     # --- seals ---
 
@@ -1165,7 +1165,7 @@ class RunCheck:
             self._bad(f"seals.json: the proof for event {safe(seq)} does not lead to {what}")
             return False
         if self.hashes.get(seq) != proof["hash"]:
-            self._bad(f"event {safe(seq)} is not the one that was sealed in {what}")
+            self._bad(f"event {safe(seq)} differs from the one sealed in {what}")
             return False
         self.report.proven(f"events 1 to {seq} existed when {what} was signed, {minute(seal['at'])}")
         return True
@@ -1181,7 +1181,7 @@ class RunCheck:
             self._bad(f"{name}: row {safe(row.get('id') if isinstance(row, dict) else '?')}: {problem}")
 
     def _state_problem(self, row: Any) -> str:
-        """Return a problem if a row names another state of the run than the journal had; empty if not."""
+        """Return a problem if a row names a state of the run that differs from the journal's; empty if not."""
         seq, chain = row.get("seq"), row.get("chain")
         if seq is None or chain is None:
             return ""
@@ -1208,7 +1208,7 @@ class RunCheck:
         return self._state_problem(row)
 
     def entry_problem(self, row: Any) -> str:
-        return "" if 1 <= row["seq"] <= self.count else f"it names event {safe(row['seq'])}, which is not there"
+        return "" if 1 <= row["seq"] <= self.count else f"it names event {safe(row['seq'])}, which does not exist"
 
     def other_problem(self, row: Any) -> str:
         return self._state_problem(row)
@@ -1258,7 +1258,7 @@ class RunCheck:
             status, line = facts.status[slot, attempt], facts.calls[slot, attempt].line
             report.not_proven(f"the outcome of {safe(line['tool'])}, event {line.seq}: {status}")
         for seq in facts.contradictions.values():
-            report.not_proven(f"an outcome: a late answer, event {seq}, contradicts the record")
+            report.not_proven(f"an outcome: a late result, event {seq}, contradicts the record")
         if facts.calls and not opened:
             report.proven("no call has an unknown outcome")
         report.say(f"  State: {facts.state}.")
@@ -1327,7 +1327,7 @@ def check_bundle(bundle: Bundle, trusted_input: TrustedInput, report: Report) ->
         raise Refused(f"keys.json was altered: {safe(error, 100)}") from None
     signature = bundle.json(SIGNATURE)
     if keys.public.get(signature["key"]) != unhex(signature["public_key"], 32):
-        report.is_altered(f"{SIGNATURE}: it names a key that keys.json doesn't have")
+        report.is_altered(f"{SIGNATURE}: it names a key that is not in keys.json")
     for run in manifest["runs"]:
         _run(bundle, run, keys, trusted_input, report)
     _trust(bundle, manifest, signature["key"], keys, trusted_input, report)
@@ -1341,7 +1341,7 @@ def _manifest(bundle: Bundle, report: Report) -> Any:
             raise Refused(f"this program reads {FORMAT!r}, and the bundle says {safe(manifest['format'], 60)!r}")
         message = FORMAT.encode() + hashlib.sha256(content).digest()
         if not is_signature(unhex(signature["public_key"], 32), unhex(signature["signature"], 64), message):
-            report.is_altered(f"{MANIFEST} or {SIGNATURE}: the signature does not fit")
+            report.is_altered(f"{MANIFEST} or {SIGNATURE}: the signature does not match")
         names = [*(entry["name"] for entry in manifest["files"]), MANIFEST, SIGNATURE]
         runs = [str(UUID(run["id"])) for run in manifest["runs"]]
         if type(signature["key"]) is not int or any(type(entry["sha256"]) is not str for entry in manifest["files"]):
@@ -1389,7 +1389,7 @@ def _run(bundle: Bundle, run: Any, keys: Keys, trusted_input: TrustedInput, repo
 
 
 def _trust(bundle: Bundle, manifest: Any, signer: Any, keys: Keys, trusted_input: TrustedInput, report: Report) -> None:
-    """Report whether the signatures are by the installation's keys."""
+    """Report whether the signatures were made with the installation's keys."""
     report.say("\nSignatures:")
     used = {signer}
     proofs = []
@@ -1399,11 +1399,13 @@ def _trust(bundle: Bundle, manifest: Any, signer: Any, keys: Keys, trusted_input
     used |= {proof["seal"]["key"] for _, proof in proofs}
     for number in sorted(used):
         if number in keys.trusted:
-            report.proven(f"{keys.name(number)} is the key you gave, or follows from it")
+            report.proven(f"{keys.name(number)} is the key you gave, or a successor of it")
         elif keys.is_given:
             report.not_proven(f"{keys.name(number)} is not the key you gave")
         else:
-            report.say(f"  {keys.name(number)}. Compare it with the one you got from the operator by another way.")
+            report.say(
+                f"  {keys.name(number)}. Compare it with the key that the operator gave you through another channel."
+            )
     for path in trusted_input.witnesses:
         _witness(path, proofs, report)
 
@@ -1419,27 +1421,27 @@ def _witness(path: Path, proofs: list[tuple[str, Any]], report: Report) -> None:
                 number = line["number"]
                 own = {name: line[name] for name in ("number", "at", "key", "previous", "root", "count", "signature")}
             except MALFORMED:
-                continue  # A line may be cut off by a crash. Then the next line repeats it.
+                continue  # A line may be cut off by a crash. In that case the next line repeats it.
             if number in wanted and number not in found:
                 found.add(number)
                 if own != {name: wanted[number][name] for name in own}:
-                    report.is_altered(f"seal {number}: the witness {safe(path)} has another one")
+                    report.is_altered(f"seal {number}: the witness {safe(path)} has a different one")
     for number in sorted(set(wanted) - found):
         report.not_proven(f"seal {number} is not in the witness's copy {safe(path)}")
     if wanted and found == set(wanted) and not report.altered:
-        report.proven(f"the witness {safe(path)} has the same seals", grade="witness")
+        report.proven(f"the witness's copy {safe(path)} has the same seals", grade="witness")
 
 
 # --- what was left out ------------------------------------------------------------------------------------------------
 
 
 def check_left_out(redacted: Bundle, full: Bundle, manifest: Any, report: Report) -> None:
-    """Check that the values left out of a redacted bundle are those in the full one. Raises Refused."""
+    """Check that the values left out of a redacted bundle match those in the full one. Raises Refused."""
     report.say("\nLeft out, compared with the full bundle:")
     for run in manifest["runs"]:
         folder = f"runs/{UUID(run['id'])}/"
         if folder + "left_out.json" not in full.members:
-            report.not_proven(f"what was left out of run {run['id']}: the full bundle doesn't hold that run")
+            report.not_proven(f"the values left out of run {run['id']}: the full bundle does not contain that run")
             continue
         key = unhex(full.json(folder + "left_out.json")["key"], 32)
         pairs = _same_events(redacted.lines(folder + "events.jsonl"), full.lines(folder + "events.jsonl"))
@@ -1449,9 +1451,11 @@ def check_left_out(redacted: Bundle, full: Bundle, manifest: Any, report: Report
                 count += 1
                 if row["hash"] != other["hash"] or left_out_digest(key, other.get("payload"), pointer) != digest:
                     problems += 1
-                    report.is_altered(f"run {run['id']}, event {row['seq']}: {safe(pointer)} is another value there")
+                    report.is_altered(
+                        f"run {run['id']}, event {row['seq']}: {safe(pointer)} has a different value in the full bundle"
+                    )
         if not problems:
-            report.proven(f"run {run['id']}: {count} values left out are those of the full bundle", grade="signed")
+            report.proven(f"run {run['id']}: {count} values left out match the full bundle", grade="signed")
 
 
 def _same_events(some: Iterator[bytes], others: Iterator[bytes]) -> Iterator[tuple[Any, Any]]:
@@ -1472,12 +1476,14 @@ def left_out_digest(key: bytes, payload: Any, pointer: str = "") -> str:
 
 
 def read_key(text: str) -> bytes:
-    """Read a public key: 64 hex digits, or a file that holds them. Raises Refused."""
+    """Read a public key: 64 hex digits, or a file that contains them. Raises Refused."""
     try:
         given = text if len(text) == 64 and "/" not in text else Path(text).read_text(encoding="ascii").strip()
         return unhex(given, 32)
     except (OSError, ValueError, binascii.Error):
-        raise Refused(f"--key {safe(text, 80)}: give the 64 hex digits of a public key, or a file with them") from None
+        raise Refused(
+            f"--key {safe(text, 80)}: give the 64 hex digits of a public key, or a file that contains them"
+        ) from None
 
 
 def main(arguments: list[str], write: Callable[[str], object] = sys.stdout.write) -> int:
@@ -1513,7 +1519,9 @@ def main(arguments: list[str], write: Callable[[str], object] = sys.stdout.write
         report.is_altered(f"the bundle can't be read further: {safe(error, 100)}")
     report.say("")
     if report.altered:
-        report.say(f"RESULT: ALTERED. {len(report.altered)} problem(s), see above. Believe nothing in this bundle.")
+        report.say(
+            f"RESULT: ALTERED. {len(report.altered)} problem(s), see above. Do not trust anything in this bundle."
+        )
         return 2
     if report.unproven:
         report.say(f"RESULT: nothing was altered; {len(report.unproven)} statement(s) are not proven, see above.")

@@ -1,4 +1,4 @@
-"""The page from which a run's bundle is downloaded."""
+"""The page for downloading a run's bundle."""
 
 from __future__ import annotations
 

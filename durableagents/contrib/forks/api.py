@@ -44,12 +44,12 @@ class ForkBody(SteerBody):
 
     visit: Annotated[int, Field(description="A visit listed by GET …/fork; 1 is the first.")]
     version: Annotated[str, Field(max_length=50)] | None = Field(
-        default=None, description="A version of the same agent; default: the run's own."
+        default=None, description="A version of the same agent; default: the version of the run."
     )
     if_effects: int | None = Field(
         default=None, description="Number of effects after that point that you have seen. If it has changed: 409."
     )
-    budget: Budget | None = Field(default=None, description="Caps of the new run, as in a start.")
+    budget: Budget | None = Field(default=None, description="Caps of the new run, as when starting one.")
 
 
 class PointRow(Shape):
@@ -59,7 +59,7 @@ class PointRow(Shape):
     node: str = Field(description="Node that was entered.")
     seq: int = Field(description="Event with which it started.")
     at: datetime = Field(description="Time when it was entered.")
-    problem: str = Field(description="Why the run can't be forked here; empty: it can.")
+    problem: str = Field(description="Why the run can't be forked here; empty if it can.")
 
 
 class DoneRow(Shape):
@@ -73,10 +73,10 @@ class DoneRow(Shape):
     outcome: Literal["committed", "open", "undone"] = Field(
         description="open: the outcome is unknown. undone: the run undid it itself."
     )
-    external_id: str | None = Field(description="Id that the upstream system gave; null: none.")
+    external_id: str | None = Field(description="Id that the upstream system returned; null if none.")
     arguments: Any = Field(description="Arguments of the call; null if the caller may not read them.")
-    has_result: bool = Field(description="Whether its recorded result can answer the same call.")
-    is_verified: bool = Field(description="False: only a row shows it; its event can't be read.")
+    has_result: bool = Field(description="Whether its recorded result can be reused for the same call.")
+    is_verified: bool = Field(description="False if only a row shows the effect, because its event can't be read.")
 
 
 class ForkPreview(Shape):
@@ -84,7 +84,7 @@ class ForkPreview(Shape):
     verdict on each of them."""
 
     points: list[PointRow] = Field(description="The newest 500 visits.")
-    visit: int | None = Field(description="Visit that was asked about; null: none.")
+    visit: int | None = Field(description="The requested visit; null if none was named.")
     state: Any = Field(description="State at the start of the visit; null if no visit was named.")
     effects: list[DoneRow] = Field(description="Effects after the start of the visit.")
     all_are_asked_about: bool = Field(
@@ -94,7 +94,7 @@ class ForkPreview(Shape):
 
 
 class VerdictBody(Strict):
-    """A verdict on one effect. happened: the same call is answered with its result. unknown: a person is asked at the
+    """A verdict on one effect. happened: its result is reused for the same call. unknown: a person is asked at the
     call. did_not: the call may be made."""
 
     slot: Annotated[str, Field(max_length=200)] = Field(description="Step of the effect, as listed.")
@@ -103,9 +103,10 @@ class VerdictBody(Strict):
     run: Annotated[str, Field(max_length=36)] = Field(
         default="", description="Required if effects of several runs are listed."
     )
-    result: Any = Field(default=None, description="Its result, if it isn't recorded.")
+    result: Any = Field(default=None, description="The effect's result, if it isn't recorded.")
     sender_is_gone: bool = Field(
-        default=False, description="Attests that a worker that was given up without proof of its end no longer runs."
+        default=False,
+        description="Confirms that the worker, which was given up without proof that it ended, no longer runs.",
     )
 
 
@@ -116,20 +117,20 @@ class StartAgainBody(SteerBody):
         default=[], description="One verdict for each listed effect."
     )
     version: Annotated[str, Field(max_length=50)] | None = Field(
-        default=None, description="A version of the same agent; default: the run's own."
+        default=None, description="A version of the same agent; default: the version of the run."
     )
-    input: Any = Field(default=None, description="Only if the recorded input is not sound.")
-    budget: Budget | None = Field(default=None, description="Caps of the new run, as in a start.")
+    input: Any = Field(default=None, description="Only if the recorded input can't be trusted.")
+    budget: Budget | None = Field(default=None, description="Caps of the new run, as when starting one.")
 
 
 class StartAgainPreview(Shape):
-    """A run's effects. Each needs a verdict before the run can be started again from its input."""
+    """A run's effects. Each effect needs a verdict before the run can be started again from its input."""
 
-    has_ended: bool = Field(description="False: starting again cancels the run and leaves its effects.")
+    has_ended: bool = Field(description="False: starting again cancels the run but does not undo its effects.")
     input: Any = Field(description="Recorded input; null if the caller may not read it.")
-    input_is_sound: bool = Field(description="False: the input must be given.")
+    input_is_sound: bool = Field(description="False: the request must contain the input.")
     effects: list[DoneRow] = Field(description="Effects that need a verdict.")
-    problems: list[str] = Field(description="Problems of its record; at most 50.")
+    problems: list[str] = Field(description="Problems found in the run's record; at most 50.")
     all_are_asked_about: bool = Field(
         description="The list of effects may be incomplete, so the new run asks before every further call "
         "with an effect."

@@ -1,4 +1,4 @@
-"""New runs that begin at a step of another run, or again from its input. See README.md."""
+"""New runs that begin at a step of another run, or from its input. See README.md."""
 
 from __future__ import annotations
 

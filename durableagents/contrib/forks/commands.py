@@ -55,7 +55,7 @@ class _Audit(BaseModel):
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Add the options of `fork`, two of which `start-again` shares."""
+    """Add the options of `fork`, two of which `start-again` has too."""
     parser.add_argument("--look", action="store_true", help="for fork and start-again: show what would be repeated")
     parser.add_argument("--onto", default="", metavar="VERSION", help="for fork and start-again: another version")
     parser.add_argument("--visit", type=int, default=None, help="for fork: the visit at which it begins")
@@ -63,7 +63,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def add_audit_argument(parser: ArgumentParser) -> None:
-    """Add the option that only `start-again` has. The option `--input` is the one of `start`."""
+    """Add the option that only `start-again` has. The option `--input` is the same as that of `start`."""
     parser.add_argument("--audit", type=Path, metavar="FILE", help="for start-again: verdicts on effects, see --look")
 
 
@@ -121,7 +121,7 @@ def start_again_lines(run_id: UUID, options: Mapping[str, Any]) -> Iterator[str]
 
 
 def _check_options(verb: str, options: Mapping[str, Any]) -> None:
-    """Refuse options of the other verb, since the user may mean that action. Raises InvalidInput."""
+    """Refuse options of the other verb, since the user may have meant that verb. Raises InvalidInput."""
     given = [f"--{name.replace('_', '-')}" for name in _OPTIONS_OF_OTHERS[verb] if options[name] is not None]
     if given:
         raise InvalidInput(f"{verb} has no option {', '.join(given)}. Nothing was done.")

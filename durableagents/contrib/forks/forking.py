@@ -34,18 +34,18 @@ from runs.services.command import Act
 from runs.services.lifecycle import Plan
 from runs.services.starts import keys
 
-MAX_BYTES = 4 * 2**20  # limit of the packed size of what a new run is told about its origin
+MAX_BYTES = 4 * 2**20  # maximum packed size of the facts about its origin that a new run receives
 
 
 class EffectsChanged(DurableAgentsError):
     """The run's effects have changed since the requester saw them."""
 
-    status, code, title = 409, "effects-changed", "The run has done more since"
+    status, code, title = 409, "effects-changed", "The run has progressed since"
 
     def __init__(self, seen: int, found: int) -> None:
         super().__init__(
             f"There are now {found} effects after that point; you have seen {seen}. "
-            "Nothing was started: read them again.",
+            "Nothing was started. Read the list of effects again.",
             effects=found,
         )
 
@@ -62,7 +62,7 @@ class ForkRequest:
 
 @dataclass(frozen=True, slots=True)
 class PreparedFork:
-    """A fork that was checked but not made yet."""
+    """A fork that was checked, but not created yet."""
 
     agent: Agent
     point: ForkPoint
@@ -90,7 +90,7 @@ def prepare(run: Run, request: ForkRequest) -> PreparedFork:
     state = _validated(agent, recorded)
     is_own = is_migrated or (agent.graph_id, point.snapshot.generation) == (run.graph_id, run.generation)
     if not is_own and (lost := sorted(set(lost_of(recorded, state)))):
-        problem = f"of another version was recorded, and {agent.graph_id} has no place for {', '.join(lost[:5])}"
+        problem = f"of another version was recorded, and {agent.graph_id} has no field for {', '.join(lost[:5])}"
         raise refusal("state", problem, "choose another version, or give this one a migration of the state")
     return PreparedFork(agent, point, state)
 
@@ -135,8 +135,8 @@ def _validated(agent: Agent, state: Any) -> Any:
 def fork(run_id: UUID, request: ForkRequest, *, by: Actor, justification: str, most: Budget | None = None) -> Run:
     """Start a run at a visit of this one. After an error nothing has changed.
 
-    Raises NotFound, Forbidden, JustificationRequired, KeyTaken, VersionClosed, VersionChanged, and what `prepare`
-    raises.
+    Raises NotFound, Forbidden, JustificationRequired, KeyTaken, VersionClosed, VersionChanged, and the errors of
+    `prepare`.
     """
     key = lifecycle.find(run_id).business_key
     act = begin("fork", run_id, key, by=by, justification=justification)
@@ -163,7 +163,7 @@ def as_json(effects: Sequence[Evidence]) -> list[dict[str, Any]]:
 
 
 def begin(action: str, run_id: UUID, key: str, *, by: Actor, justification: str) -> Act:
-    """Begin an action on the origin: lock its business key, its head and the related runs. Raises KeyTaken."""
+    """Begin an act on the origin: lock its business key, its head and the related runs. Raises KeyTaken."""
     if key:
         keys.lock(lifecycle.find(run_id).agent, key)
     act = Act(action, run_id, by=by, justification=justification)

@@ -52,7 +52,7 @@ class UndoneEffect:
 
 
 def undone_effects(run: Run) -> list[UndoneEffect]:
-    """Return effects that a run depends on and that were or may have been undone. Raises JournalBroken."""
+    """Return the effects that a run depends on although they were, or may have been, undone. Raises JournalBroken."""
     line, taken = [(run.pk, _NEVER)], {}
     if run.forked_from is not None:  # only a fork reuses calls of other runs
         line = list(_lineage(run.pk))
@@ -65,7 +65,7 @@ def undone_effects(run: Run) -> list[UndoneEffect]:
 
 
 def _lineage(run_id: UUID) -> Iterator[tuple[UUID, int]]:
-    """Yield the run and its origins, each with the last of its events that belongs to the run's history."""
+    """Yield the run and its origins, each with the last event that belongs to the run's history."""
     until = _NEVER
     while True:
         yield run_id, until
@@ -118,7 +118,7 @@ class RecordNotTrusted(DurableAgentsError):
     status, code, title = 409, "record-not-trusted", "The record can't be trusted"
 
     def __init__(self, run: Run, why: object) -> None:
-        hint = "Another visit may be sound, or start again from its input."
+        hint = "Choose another visit, whose record may be sound, or start again from the input."
         super().__init__(f"Run {run.id} can't be forked here: {why}. Nothing was started. {hint}", run=str(run.id))
 
 
@@ -135,7 +135,10 @@ class Visit:
 
 @dataclass(frozen=True, slots=True)
 class ForkPoint:
-    """The point of a fork, at the beginning of a visit. `fences_all` means that there may be further effects."""
+    """The point of a fork, at the beginning of a visit.
+
+    `fences_all` means that the list of effects may be incomplete.
+    """
 
     visit: Visit
     snapshot: Snapshot
@@ -172,7 +175,7 @@ def visits_of(run: Run) -> list[Visit]:
 
 def _undone_since(lost: Sequence[UndoneEffect], seq: int) -> str:
     named = [each.what for each in lost if each.seq <= seq]
-    return f"what it goes on from was undone since: {', '.join(named[:5])}" if named else ""
+    return f"the state depends on effects that were undone since: {', '.join(named[:5])}" if named else ""
 
 
 def _visit(run: Run, row: TupleRow) -> Visit:
@@ -186,7 +189,7 @@ def _visit(run: Run, row: TupleRow) -> Visit:
 
 
 def cut_at(run: Run, visit: int) -> ForkPoint:
-    """Return what a fork at a visit starts from.
+    """Return the starting point of a fork at a visit.
 
     Raises InvalidInput for an unknown visit, RecordNotTrusted.
     """
@@ -202,7 +205,7 @@ def cut_at(run: Run, visit: int) -> ForkPoint:
 
 
 def refusal(field: str, problem: str, fix: str) -> InvalidInput:
-    """Return an InvalidInput to raise, with field, problem and fix."""
+    """Return an InvalidInput error with the field, the problem and the fix."""
     return InvalidInput(f"{field}: {problem}.", errors=[{"field": field, "problem": problem, "fix": fix}])
 
 
@@ -244,7 +247,7 @@ def _fork_point(run: Run, cuts: Sequence[TupleRow]) -> ForkPoint:
 
 
 def _read(run: Run, cut: Cut) -> tuple[list[TupleRow], e.Event, Fork | None]:
-    """Return the rows from a cut on, checked as when a run is claimed.
+    """Return the journal's rows from a cut on, with the checks of a claim.
 
     Raises JournalBroken, InvalidInput for too many.
     """

@@ -1,7 +1,7 @@
 """Start a run again from its input, after a person has decided about each of its effects.
 
-A damaged record may be incomplete, so the new run asks before each further call with an effect. Rows without their
-events prove nothing.
+A damaged record may be incomplete, so the new run asks before each further call with an effect. Rows without events are
+no proof.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ MAX_PROBLEMS = 50
 
 
 def attest_repeat(run: Run, wait_opened: e.WaitOpened, given: Any, now: datetime) -> str:
-    """Return what an answer attests about the senders of effects that the run may repeat; "" if nothing is needed.
+    """Return what an answer has to confirm about the senders of effects that the run may repeat; "" if nothing.
 
     `given` is an answer to the question `wait_opened`; `now` is the database's clock. Raises IllegalTransition,
     RecordDamaged.
@@ -87,9 +87,9 @@ def attest_repeat(run: Run, wait_opened: e.WaitOpened, given: Any, now: datetime
 
 
 def _is_meant(run: Run, wait_opened: e.WaitOpened, effect: Evidence) -> bool:
-    """Return whether the call may repeat this effect.
+    """Return whether the call might repeat this effect.
 
-    It may if the tool is the same, if the effect's tool doesn't exist any more, or if both are child runs.
+    It might if the tool is the same, if the effect's tool no longer exists, or if both are child runs.
     """
     call = payload_of(wait_opened).get("call")
     if effect.counts_as == DID_NOT:
@@ -103,7 +103,7 @@ def _is_meant(run: Run, wait_opened: e.WaitOpened, effect: Evidence) -> bool:
 class Verdict:
     """A person's verdict on one effect.
 
-    `sender_is_gone` attests that its sender is gone, if it was given up without proof of that.
+    `sender_is_gone` confirms that its sender no longer runs, if it was given up without proof of that.
     """
 
     slot: str
@@ -126,7 +126,7 @@ class StartAgainRequest:
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """The readable parts of a run. If there are `problems` in its record, it may have had more."""
+    """The readable parts of a run. If there are `problems` in its record, parts of it may be missing."""
 
     created: e.RunCreated | None
     effects: list[Evidence]
@@ -159,7 +159,7 @@ def read_remains(run: Run) -> Remains:
         later, is_open = effects_of_continuations(run)
     except JournalBroken as broken:
         later, is_open = [], True
-        problems.append(f"of a run that it went on as: {broken}")
+        problems.append(f"of the run that continued it: {broken}")
     is_partial |= is_open and run.state in ENDED
     is_partial |= bool(related_runs.find_related_runs(run))
     begins = next((x for x in events if isinstance(x, e.RunCarriedOn) and x.node), None)
@@ -167,12 +167,12 @@ def read_remains(run: Run) -> Remains:
 
 
 def _sound(run: Run, rows: Sequence[TupleRow], problems: list[str]) -> Iterator[ForkRecord]:
-    """Yield each event that its own code proves, whatever its neighbours are. Adds problems to `problems`."""
+    """Yield each event with a valid code, even if its neighbours are damaged. Adds problems to `problems`."""
     last, prev = 0, b""
     for row in rows:
         seq, prev_hash = row[0], bytes(row[9])
         if seq != last + 1:
-            problems.append(f"events {last + 1} to {seq - 1} are gone")
+            problems.append(f"events {last + 1} to {seq - 1} are missing")
         elif seq > 1 and prev_hash != prev:
             problems.append(f"event {seq} does not follow event {last}")
         last, prev = seq, bytes(row[10])
@@ -184,7 +184,7 @@ def _sound(run: Run, rows: Sequence[TupleRow], problems: list[str]) -> Iterator[
         yield seq, moment(row), event
     committed = Head.objects.values_list("seq", flat=True).get(pk=run.pk)
     if last < committed:
-        problems.append(f"events {last + 1} to {committed} are gone")
+        problems.append(f"events {last + 1} to {committed} are missing")
 
 
 def _with_rows(run: Run, known: list[Evidence], events: Iterable[e.Event]) -> Iterator[Evidence]:
@@ -274,7 +274,7 @@ def start_again(
 
 
 def _beginning(run: Run, agent: Agent, found: Remains) -> tuple[str, dict[str, Any]]:
-    """Return node and state at which a continuation began.
+    """Return the node and the state with which a continuation began.
 
     Starting from the input would repeat its predecessors' work.
     """
@@ -282,7 +282,7 @@ def _beginning(run: Run, agent: Agent, found: Remains) -> tuple[str, dict[str, A
     if run.came_from is None or (before is not None and before.goes_on_by == HANDOFF):
         return "", {}
     if found.begins is None:
-        problem = f"went on from run {run.came_from}, and how it began can't be read"
+        problem = f"continued run {run.came_from}, and its beginning can't be read"
         raise refusal("run", problem, "review what all of them did, then start a new run")
     if found.begins.node not in agent.nodes:
         problem = f"of {agent.graph_id} doesn't have node {found.begins.node}, where the run began"
@@ -293,7 +293,7 @@ def _beginning(run: Run, agent: Agent, found: Remains) -> tuple[str, dict[str, A
         state = plain(agent.state.model_validate(recorded))
         return found.begins.node, {"state": state, "code": agent.fingerprint()}
     except (ValueError, TypeError) as error:
-        problem = f"of {agent.graph_id} does not take the state that the run began with: {str(error).splitlines()[0]}"
+        problem = f"of {agent.graph_id} does not accept the state that the run began with: {str(error).splitlines()[0]}"
         raise refusal("version", problem, "choose one that does") from error
 
 
@@ -342,7 +342,7 @@ def _apply_audit(
 def _attest_verdict(
     effect: Evidence, verdict: Verdict, act: Act, errors: list[dict[str, str]], *, is_for_two: bool
 ) -> str:
-    """Return what was attested about the sender of an unknown outcome, as its own run would require.
+    """Return what was confirmed about the sender of an unknown outcome, as the effect's own run would require.
 
     Problems are added to `errors`.
     """
@@ -381,11 +381,11 @@ def _apply_verdict(
         return effect
     counted = replace(effect, counts_as=verdict.counts_as, by=by.ref)
     if verdict.counts_as == DID_NOT and effect.outcome == COMMITTED and effect.is_verified:
-        errors.append(_error(f"{named} is on record as done", "happened, or unknown", *effect.place))
+        errors.append(_error(f"{named} is recorded as done", "happened, or unknown", *effect.place))
     if verdict.counts_as != HAPPENED:
         return counted
     if verdict.result is NOT_GIVEN and not effect.has_result:
-        errors.append(_error(f"{named}: the record doesn't have what it gave", "give its result", *effect.place))
+        errors.append(_error(f"{named}: its result is not in the record", "give its result", *effect.place))
         return counted
     result = effect.result if verdict.result is NOT_GIVEN else verdict.result
     tool = None if effect.tool.startswith(f"{CHILD}:") else agent.tool(effect.tool)
@@ -395,7 +395,7 @@ def _apply_verdict(
         )
     except (ValidationError, ValueError, TypeError) as error:
         problem = str(error).splitlines()[0]
-        errors.append(_error(f"{named}: its result does not fit: {problem}", "give one that does", *effect.place))
+        errors.append(_error(f"{named}: its result is invalid: {problem}", "give one that does", *effect.place))
         return counted
 
 

@@ -1,6 +1,6 @@
 """Find unknown outcomes among the effects of a run that is started again.
 
-A person may decide no more about them than in the run itself.
+People have the same rights over these outcomes as in the run itself.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LEAVE_UNKNOWN = "unknown: the new run asks at the call; or retry this run, and l
 
 
 def is_for_two(by: Actor) -> bool:
-    """Return whether unknown outcomes need two people, which stays so until the transaction ends; False for shells."""
+    """Return whether unknown outcomes need two people, and lock the setting; False for shell users."""
     if not by.is_person:
         return False
     hold()
@@ -35,7 +35,7 @@ def is_for_two(by: Actor) -> bool:
 class UnknownOutcomes:
     """The unknown outcomes behind one effect: its own, or recursively those of the child run that it started.
 
-    `at_work` are those of the child runs that haven't ended. `is_partial` means that there may be more.
+    `at_work` lists the child runs that haven't ended. `is_partial` means that the list may be incomplete.
     """
 
     calls: list[Evidence]

@@ -30,7 +30,7 @@ class Forks:
         self.reused: list[tuple[int, e.AnswerTakenOver]] = []
         self.allowed: set[str | None] = set()
         self.not_allowed: list[tuple[int, str]] = []
-        self.is_undoing = False  # from here on the run only undoes its own effects
+        self.is_undoing = False  # from here on the run only undoes effects
 
     def see(self, line: EventLine) -> None:
         match line.event:
@@ -90,7 +90,7 @@ class Forks:
     def _check_origin(self, fork: Fork) -> Iterator[str]:
         forked = fork.told
         if forked.effects != len(fork.effects):
-            yield f"its first events list {len(fork.effects)} effects, and say {forked.effects}"
+            yield f"its first events list {len(fork.effects)} effects, but RunForked says {forked.effects}"
         rows = Event.objects.filter(run_id=forked.origin, kind=e.ForkMade.KIND)
         made = [e.decode(row.clear, unpack(row.sealed)) for row in rows]
         ours = [x for x in made if isinstance(x, e.ForkMade) and x.fork == str(self.journal.run_id)]

@@ -1,4 +1,4 @@
-"""Pages that show the effects which a fork or a new start might repeat, and that start the new run."""
+"""Pages that show which effects a fork or a new start might repeat, and start the new run."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ class NewStarts(StartAgainPage):
 
 
 def _verdict(form: Sent, name: str, effect: Evidence) -> Verdict:
-    """Return the verdict on an effect, if the page showed this effect in this place."""
+    """Return the verdict on an effect, if the page showed this effect at this position."""
     is_same = form.texts.get(f"{name}-of", "") == f"{effect.run} {effect.slot} {effect.attempt}"
     counts_as = form.texts.get(name, "") if is_same else ""
     return Verdict(

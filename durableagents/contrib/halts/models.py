@@ -1,6 +1,6 @@
 """Models of halts, their confirmation by workers, and the runs they hold.
 
-The tables have the names from before this was an app.
+The tables keep the names from before this was an app of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ PLACES = 10_000
 class Halt(Coded):
     """One row of a halt's record: the halt as it was set (number 0), then each change.
 
-    `opens` proves that the row may follow the previous one. `lock` is what the `opens` of the next row must match.
+    `opens` proves that its writer was allowed to follow the previous row. `lock` is the digest that the next row's
+    `opens` must match.
     """
 
     class Kind(models.TextChoices):
@@ -45,7 +46,7 @@ class Halt(Coded):
     key = models.TextField(blank=True)
     refuses = models.BooleanField(help_text="New starts are refused instead of kept waiting.")
     stage = models.TextField(choices=Stage.choices)
-    share = models.IntegerField(help_text="Number of runs in 10,000 that it lets through.")
+    share = models.IntegerField(help_text="Number of runs out of 10,000 that it lets through.")
     agents = ArrayField(models.TextField(), help_text="Agents whose runs it lets through.")
     tags = ArrayField(models.TextField(), help_text="Tags whose runs it lets through.")
     by = models.TextField()
@@ -70,7 +71,7 @@ class HaltNow(models.Model):
     """A halt in force, from the last row of its record. Only the trigger on the record writes it."""
 
     halt = models.UUIDField(primary_key=True)
-    id = models.BigIntegerField(help_text="The row of its record.")
+    id = models.BigIntegerField(help_text="The row of the halt's record.")
     n = models.IntegerField()
     kind = models.TextField()
     scope = models.TextField()
@@ -89,13 +90,13 @@ class HaltNow(models.Model):
 
 
 class HaltSeen(models.Model):
-    """A worker's confirmation of a row of the record: it starts nothing more in the scope.
+    """A worker's confirmation, for a row of the record, that it starts nothing more in the scope.
 
-    Lists what is still in progress.
+    It lists the runs and calls still in progress.
     """
 
     pk = models.CompositePrimaryKey("line", "worker")
-    line = models.BigIntegerField(help_text="The row of its record.")
+    line = models.BigIntegerField(help_text="The row of the halt's record.")
     worker = models.UUIDField()
     seen_at = models.DateTimeField()
     confirmed_at = models.DateTimeField(null=True, help_text="Its runs have stopped, except for calls in flight.")
@@ -110,8 +111,8 @@ class HaltSeen(models.Model):
 class Held(models.Model):
     """A run that is ready but halted.
 
-    `seen` is the row of the record that it was last compared with. `keys` are its next calls, if the halt covers only
-    those.
+    `seen` is the row of the record with which the run was last compared. `keys` are its next calls, if the halt covers
+    only those.
     """
 
     run_id = models.UUIDField(primary_key=True)
@@ -126,11 +127,13 @@ class Held(models.Model):
 
 
 class Stood(models.Model):
-    """The time up to which a deadline of a wait or of a run already includes the time under halts."""
+    """The time up to which halted time is already included in a deadline (of a wait or a run)."""
 
     id = models.UUIDField(primary_key=True, help_text="Id of the wait or of the run.")
     run_id = models.UUIDField()
-    at = models.DateTimeField(help_text="Time when it was counted; later rows were deferred as a precaution.")
+    at = models.DateTimeField(
+        help_text="Time up to which it is counted; if in the future, the deadline was extended as a precaution."
+    )
     until = models.DateTimeField()
 
     class Meta:

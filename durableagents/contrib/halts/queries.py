@@ -41,7 +41,7 @@ _WORKERS = """
     FROM unnest(%s::bigint[]) h(id) CROSS JOIN runs_process p
     LEFT JOIN runs_haltseen s ON s.line = h.id AND s.worker = p.id
     WHERE p.kind = 'worker' AND p.ended_at IS NULL ORDER BY h.id, p.host, p.pid"""
-# Of names that this process doesn't know, selects those that no recorded version, tag or price has either.
+# Of the names that this process doesn't know, selects those that are in no recorded version, tag or price either.
 _UNKNOWN = """
     SELECT n.scope, n.key FROM unnest(%s::text[], %s::text[]) n(scope, key) WHERE NOT CASE n.scope
         WHEN 'tag' THEN EXISTS (SELECT 1 FROM runs_runtag t WHERE t.tag = n.key)
@@ -53,7 +53,10 @@ _UNKNOWN = """
 
 
 class HearingRow(Shape):
-    """A worker that has not confirmed the halt. `silent`: it sends no heartbeat, so its state is unknown."""
+    """A worker that has not confirmed the halt.
+
+    `silent`: it has stopped sending heartbeats, so its state is unknown.
+    """
 
     worker: UUID = Field(description="Id of the process.")
     name: str = Field(description="Host and process.")
@@ -94,12 +97,12 @@ class HaltRow(Shape):
     kind: Kind = Field(description="halt, quarantine, or starts (new starts only).")
     scope: Scope = Field(description="Type of the scope.")
     key: str = Field(
-        description="Name within the scope; for the whole installation empty, or the reason of a halt by the system."
+        description="Name within the scope; for the whole installation: empty, or the reason of a halt by the system."
     )
     refuse: bool = Field(description="New starts are refused instead of kept waiting.")
     state: Literal["requested", "confirmed", "lifted"] = Field(
         description="Requested until every live worker has confirmed that it starts nothing in the scope any "
-        "more and that its runs there have stopped, except for calls in flight."
+        "more and that its runs in the scope have stopped, except for calls in flight."
     )
     is_staged: bool = Field(description="Whether the halt is lifted for some runs.")
     share: str = Field(description="Percentage of the runs that it lets through.")
@@ -108,20 +111,20 @@ class HaltRow(Shape):
     revision: int = Field(description="Increases with each change of the halt.")
     by: ActorName
     why: str = Field(description="Justification for the halt.")
-    since: datetime = Field(description="Time when it was set.")
+    since: datetime = Field(description="Time when the halt was set.")
     changed_by: str = Field(description="Actor of the last change.")
     changed_at: datetime = Field(description="Time of the last change.")
     changed_why: str = Field(description="Justification for the last change.")
-    workers: int = Field(description="Live workers; 0 also once it is lifted, and for new starts only.")
-    unconfirmed: list[HearingRow] = Field(description="Live workers that have not confirmed it.")
+    workers: int = Field(description="Number of live workers; 0 if the halt is lifted or covers only new starts.")
+    unconfirmed: list[HearingRow] = Field(description="Number of live workers that have not confirmed it.")
     unknown: list[UnknownName] = Field(
         description="Names in the scope or in the exceptions that match nothing known, perhaps misspelt. Tags "
         "are included only for callers who may see all runs."
     )
     in_flight: list[InFlightRow] | None = Field(description="Null if you may not see all runs in the scope.")
-    held: int | None = Field(description="Runs held by it, up to 10,001; null as with in_flight.")
+    held: int | None = Field(description="Number of runs held by it, counted up to 10,001; null if in_flight is null.")
     authentic: bool = Field(
-        description="False: a row was not written by this installation. The halt is in force all the same."
+        description="False if a row was not written by this installation. The halt is in force all the same."
     )
 
     @property
@@ -130,7 +133,7 @@ class HaltRow(Shape):
 
 
 def get_halt(halt: UUID) -> HaltRow:
-    """Return a halt. Raises NotFound, also if the viewer may not see it."""
+    """Return a halt. Raises NotFound, even if the halt exists but the viewer may not see it."""
     found = find_halts([halt])
     if not found:
         raise NotFound("halt", halt)
@@ -285,7 +288,10 @@ def _read_reports(ids: Sequence[int]) -> dict[int, tuple[int, list[HearingRow], 
 
 
 def _calls(value: Any, worker: str) -> list[InFlightRow] | None:
-    """Return the calls of a report; None if it is damaged. Then the worker counts as not having confirmed."""
+    """Return the calls of a report; None if it is damaged.
+
+    A worker with a damaged report counts as not having confirmed.
+    """
     try:
         read = json.loads(value) if isinstance(value, str) else value
         return [_call(each, worker) for each in read or ()]
@@ -322,7 +328,7 @@ def _find_unknown(rows: Iterable[Halt]) -> dict[int, list[UnknownName]]:
 
 
 def _names_in(row: Halt) -> list[tuple[str, str]]:
-    """Return scope and name of everything that a halt names, also of the parts where it is lifted."""
+    """Return the scope and name of everything that a halt names, including the parts for which it is lifted."""
     scope = [] if row.scope == Halt.Scope.ALL else [(str(row.scope), row.key)]
     lists = (("agent", row.agents), ("tag", row.tags))
     lifted = [(kind, name) for kind, names in lists for name in names or () if isinstance(name, str)]
@@ -356,7 +362,7 @@ def halt_note(facts: RunFacts) -> Sentence | None:
 
 def _halted(halt: Halted | None, then: str) -> Sentence:
     if halt is None:
-        return Sentence(write("It was halted a moment ago"), write(f".{then}"))
+        return Sentence(write("The run was halted a moment ago"), write(f".{then}"))
     lead = write("Halted: {what}", what=name(halt.what, to=("halts",)))
     why = halt.why.removesuffix(".")
     return Sentence(lead, write(f", by {{by}} since {{at}}: {{why}}.{then}", by=name(halt.by), at=halt.since, why=why))

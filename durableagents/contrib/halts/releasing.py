@@ -1,6 +1,6 @@
 """Release what a halt held, soon after it was lifted.
 
-This is runs that were put aside, and deadlines that were deferred in advance.
+These are runs that were put aside, and deadlines that were extended in advance.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def release_runs() -> int:
 
 @transaction.atomic
 def pull_back() -> Failures:
-    """Correct deadlines that were deferred in advance of a lift, in batches, locking the heads."""
+    """Correct deadlines that were extended in advance, in batches, locking the heads."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT w.id, w.run_id FROM runs_pull_back(%s) AS moved (id) JOIN runs_wait w USING (id)",

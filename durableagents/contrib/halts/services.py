@@ -61,8 +61,8 @@ class HaltBody(SteerBody):
 
 
 class StageBody(SteerBody):
-    """Lift a halt for some runs: a share, named agents, or tags. Replaces any earlier stage; with nothing given, the
-    halt applies fully again."""
+    """Lift a halt for some runs: a percentage, named agents, or tags. Replaces any earlier stage; with nothing given,
+    the halt applies fully again."""
 
     share: Share | None = Field(default=None, description="Percentage of the runs that it lets through.")
     agents: Names | None = Field(default=None, description="Agents whose runs it lets through.")
@@ -70,7 +70,7 @@ class StageBody(SteerBody):
         default=None, description="Tags whose runs it lets through."
     )
     revision: int | None = Field(
-        None, ge=0, description="The halt's revision as last read; refused if the halt has changed since."
+        None, ge=0, description="The halt's revision as you last read it; refused if the halt has changed since."
     )
 
 
@@ -78,7 +78,7 @@ class LiftBody(SteerBody):
     """Lift a halt completely."""
 
     revision: int | None = Field(
-        None, ge=0, description="The halt's revision as last read; refused if the halt has changed since."
+        None, ge=0, description="The halt's revision as you last read it; refused if the halt has changed since."
     )
 
 
@@ -90,7 +90,8 @@ SCOPES_OF = {
     "quarantine": frozenset({Halt.Scope.TOOL, Halt.Scope.VERSION}),
     "starts": frozenset({Halt.Scope.AGENT}),
 }
-# The server ends an intent's transaction after 5 seconds of silence, so a request that waits longer gets the lock.
+# The server ends an intent's transaction after 5 seconds of silence, so a request that waits longer than that gets the
+# lock.
 PATIENCE_SECONDS, REST_SECONDS = 8.0, 0.05
 _RING = f"SELECT set_config('synchronous_commit', 'off', true), pg_notify('{CHANNEL}', '{RING}')"
 
@@ -108,14 +109,14 @@ class AlreadyHalted(DurableAgentsError):
 
 
 class IntentsUnderWay(DurableAgentsError):
-    """Intents that are being written don't finish in time."""
+    """Intents that were being written didn't finish in time."""
 
     status, code, title = 503, "intents-under-way", "Calls are still being recorded"
 
     def __init__(self) -> None:
         super().__init__(
             "Calls were still being recorded after 8 seconds, so the database may be overloaded. "
-            "Nothing was done; try again."
+            "Nothing was done. Try again."
         )
 
 
@@ -126,9 +127,9 @@ class HaltNotAuthentic(DurableAgentsError):
 
 
 def impose(reason: str, why: str, *, by: Actor) -> Halt:
-    """Halt everything for a reason of the system's own; return the halt, also if it was already in force.
+    """Halt everything on behalf of the system, for the given reason; return the halt, even if it was already in force.
 
-    `reason` is a code. The halt is independent of people's halts, and operators lift it like any other. Raises
+    `reason` is a code. This halt is independent of halts set by people, and operators lift it like any other. Raises
     IntentsUnderWay.
     """
 
@@ -179,7 +180,7 @@ def stage(halt: UUID, body: StageBody, *, by: Actor) -> Halt:
         last = _last_revision(halt, body.revision)
         if (last.share, sorted(last.agents), sorted(last.tags)) == (share, agents, tags):
             raise HaltMoved(
-                "The halt is already lifted like this." if not is_whole else "The halt already applies fully."
+                "The halt is already lifted to this extent." if not is_whole else "The halt already applies fully."
             )
         following = _next_revision(last, Halt.Stage.WHOLE if is_whole else Halt.Stage.STAGED, share, agents, tags)
         return _write(following, action, by=by, why=why, before=halt_values(last))
@@ -188,7 +189,7 @@ def stage(halt: UUID, body: StageBody, *, by: Actor) -> Halt:
 
 
 def lift(halt: UUID, body: LiftBody, *, by: Actor) -> Halt:
-    """Lift a halt. Deferred work continues within seconds. Raises what `stage` raises."""
+    """Lift a halt. Halted work continues within seconds. Raises what `stage` raises."""
     why = _authorize("halt_lift", by, body.justification)
 
     def lift_all() -> Halt:
@@ -321,7 +322,7 @@ def _authorize(action: str, by: Actor, justification: str) -> str:
 
 
 def _problems_in(body: HaltBody) -> list[dict[str, str]]:
-    """Return what is wrong with a halt: the field, the problem, and how to fix it."""
+    """Return the problem of an invalid halt: the field, what is wrong, and how to fix it."""
     wrong: list[tuple[str, str, str]] = []
     if body.scope not in SCOPES_OF[body.kind]:
         fix = f"one of {', '.join(sorted(SCOPES_OF[body.kind]))}"

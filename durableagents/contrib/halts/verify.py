@@ -1,6 +1,6 @@
 """Verify halts.
 
-Their rows must be authentic, linked, and have their acts, and the halts in force must match the record.
+Their rows must be authentic, linked, and have matching acts, and the halts in force must match the record.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ def _of(
     last = rows[-1]
     if last.stage == Halt.Stage.LIFTED:
         if now is not None:
-            yield f"halt {halt} is lifted, but in force"
+            yield f"halt {halt} is lifted, but still among the halts in force"
     elif now is None:
-        yield f"halt {halt} is not lifted, but not in force"
+        yield f"halt {halt} is not lifted, but is missing from the halts in force"
     elif (
         any(getattr(now, name) != getattr(last, name) for name in _SAME)
         or now.is_staged != (last.stage == Halt.Stage.STAGED)

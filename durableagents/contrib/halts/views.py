@@ -21,7 +21,7 @@ from runs import features
 PAGE = 20
 KINDS = (
     ("halt", "Halt", "Nothing starts. Active runs stop at their next step."),
-    ("quarantine", "Quarantine", "For a tool or a version: as a halt, and no new run starts on the version."),
+    ("quarantine", "Quarantine", "For a tool or a version: like a halt, and no new run starts on the version."),
     ("starts", "Stop new starts", "No new runs. Active runs continue."),
 )
 SCOPES = (
@@ -41,7 +41,7 @@ class HaltsPage(FormPage):
     section = "halts"
 
     def tell(self, request: HttpRequest, refused: Refused | None = None, halt: UUID | None = None) -> HttpResponse:
-        """Show the page, with the form that was refused in its place."""
+        """Show the page, with the refused form where it was."""
         beyond = request.GET.get("beyond", "")
         below = int(beyond) if beyond.isdecimal() and len(beyond) < 18 else None
         now, found = halts_and_history(limit=PAGE + 1, before=below)

@@ -21,7 +21,8 @@ from runs.journal.database_errors import patiently
 from runs.journal.libpq import Pool
 
 AT_CALLS = ("tool", "provider")
-# Reads the halts in force, and which of this worker's runs each covers. If there are no halts, the answer is immediate.
+# Reads the halts in force, and which of this worker's runs each one covers. If there are no halts, the answer is
+# immediate.
 _READ = """
     SELECT clock_timestamp(),
            coalesce((SELECT jsonb_agg(jsonb_build_array(n.id, n.scope, n.key, n.kind)) FROM runs_haltnow n), '[]'),
@@ -29,7 +30,7 @@ _READ = """
                      CROSS JOIN LATERAL runs_halts_on(r.id, r.agent, r.graph_id, false, NULL) h
                      WHERE EXISTS (SELECT 1 FROM runs_haltnow) AND r.id = ANY(%s::uuid[])), '[]')"""
 _HALTED = "SELECT runs_halted_by(%s, ARRAY[%s]) IS NOT NULL"
-# Nothing is reported for a worker whose end is recorded.
+# A worker that is recorded as ended reports nothing.
 _TELL = """
     INSERT INTO runs_haltseen AS s (line, worker, seen_at, confirmed_at, running, calls, told_at)
     SELECT x.id, %s, clock_timestamp(), CASE WHEN x.running = 0 THEN clock_timestamp() END, x.running, x.calls,
@@ -49,9 +50,9 @@ class KnownHalt:
     kind: str
 
     def is_about(self, key: str) -> bool:
-        """Return whether it may block a call under this key.
+        """Return whether the halt may block a call under this key.
 
-        Only the database knows whether the run itself is in its scope.
+        Only the database knows whether the run itself is in the halt's scope.
         """
         return self.scope not in AT_CALLS or f"{self.scope}:{self.key}" == key
 

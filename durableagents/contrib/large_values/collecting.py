@@ -39,7 +39,7 @@ class Deleted(NamedTuple):
 
 
 def collect_when_due() -> None:
-    """Collect, unless a process began to collect within the last day. Raises StoreUnavailable."""
+    """Delete unreferenced values, unless a process began to do so within the last day. Raises StoreUnavailable."""
     with connection.cursor() as cursor:
         cursor.execute(_BEGIN)
         begun = cursor.fetchone()

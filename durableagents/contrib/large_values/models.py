@@ -1,4 +1,4 @@
-"""Searches for values that nothing refers to."""
+"""Models of searches for values that nothing refers to."""
 
 from __future__ import annotations
 

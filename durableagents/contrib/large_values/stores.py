@@ -1,7 +1,7 @@
 """Stores of large values: a folder that all hosts share, or a storage that Django's STORAGES names."""
 
-# A value is written under its SHA-256, in a folder of its run, before the transaction that refers to it. No two values
-# are the same, so nothing is ever overwritten. If the transaction is rolled back, the value is an orphan: see
+# A value is written under its SHA-256, in a folder of its run, before the transaction that refers to it. Every value is
+# different, so nothing is ever overwritten. If the transaction is rolled back, the value is an orphan: see
 # collecting.py.
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def missing(digest: bytes) -> ValueError:
 
 
 class Folder:
-    """A folder on a file system. Its files survive a crash once they are written."""
+    """A folder on a file system. Files survive a crash once they are written."""
 
     keeps_from = KEEPS_FROM
 
@@ -152,7 +152,10 @@ class Folder:
 
 
 class DjangoStorage:
-    """A storage of Django's STORAGES, such as one of django-storages. Each write and read is a request to it."""
+    """A storage of Django's STORAGES, such as one of django-storages.
+
+    Each write and each read is a request to the storage.
+    """
 
     keeps_from = KEEPS_FROM
 

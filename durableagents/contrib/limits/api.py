@@ -25,7 +25,7 @@ class LimitPage(Page):
     results: Rows[LimitRow]
 
 
-_AFTER = OpenApiParameter("after", str, "query", description="Only keys after this one; follow `next`.")
+_AFTER = OpenApiParameter("after", str, "query", description="Only keys after this one, for paging: follow `next`.")
 
 
 class _OfKey(ApiView):

@@ -27,7 +27,8 @@ from runs.models import Run, Wait
 MAX_WAITS = 10  # waiting calls listed in a row
 MAX_PERIODS = 3  # past periods listed in a row
 MAX_COUNTED = 1000  # waiting calls are counted up to this number
-# A meter is advanced by the first call of a period. Until then, it is shown as if it were already advanced.
+# A meter is advanced by the first call of a period. Until that call, the meter is shown as if it had already been
+# advanced.
 _STATE = """
     WITH meters AS (
         SELECT m.*, m.ends_at <= statement_timestamp() AND m.is_on AS is_over
@@ -52,7 +53,7 @@ _FIRST_WAITS = """
         ORDER BY opened_at, id LIMIT %s
     ) w"""
 _OF_RUN = "SELECT unnest(runs_pools_of(%s, NULL)) UNION SELECT pool_id FROM runs_poolcharge WHERE run_id = %s"
-# Recursive: it finds each budget by one index lookup, instead of reading all waiting calls.
+# Recursive: the query finds each budget by one index lookup, instead of reading all waiting calls.
 _WAITED_FOR = """
     WITH RECURSIVE each(pool) AS (
         (SELECT detail ->> 'pool' FROM runs_wait WHERE kind = 'pool' AND resolved_at IS NULL ORDER BY 1 LIMIT 1)
@@ -85,7 +86,7 @@ class BudgetWaitRow(Shape):
     slot: Slot
     wanted: str | int = Field(description="Amount that the call needs.")
     since: datetime = Field(description="Time since which it waits.")
-    deadline: datetime = Field(description="If the call is not admitted by then, its run ends as cancelled.")
+    deadline: datetime = Field(description="If the call is not admitted by this time, its run ends as cancelled.")
 
 
 class BudgetPeriodRow(Shape):
@@ -152,7 +153,7 @@ class SharedBudgetRow(Shape):
 
     @property
     def last_text(self) -> str:
-        """Return the use of the last period as text, if there was one."""
+        """Return the use in the previous period as text, if there was one."""
         return f"{self._with_unit(self.last[0].used)} of {self._with_unit(self.last[0].limit)}" if self.last else ""
 
     @property
@@ -185,13 +186,13 @@ class SharedBudgetRow(Shape):
 
 
 def list_budgets(*, limit: int, after: int | None = None) -> list[SharedBudget]:
-    """Return active shared budgets, newest first, after one."""
+    """Return active shared budgets, newest first, starting after the given one."""
     rows = SharedBudget.objects.select_related("meter").filter(_visible(), off_at__isnull=True).order_by("-id")
     return list((rows if after is None else rows.filter(pk__lt=after))[:limit])
 
 
 def _visible() -> Q:
-    """Return the condition for budgets the viewer may see. Budgets of others would reveal their spending."""
+    """Return the condition for budgets the viewer may see. Other people's budgets would reveal their spending."""
     who = viewer()
     if who.sees_all:
         return Q()
@@ -212,7 +213,7 @@ def row_of(budget: SharedBudget) -> SharedBudgetRow:
 
 
 def rows_of(budgets: Sequence[SharedBudget], *, has_past: bool = True) -> list[SharedBudgetRow]:
-    """Return the rows of shared budgets in four queries, or two without past periods and notices."""
+    """Return the rows of shared budgets, using four queries, or two without past periods and notices."""
     if not budgets:
         return []
     ids = [budget.pk for budget in budgets]
@@ -303,7 +304,7 @@ def with_waiting_calls() -> list[SharedBudgetRow]:
 
 
 def of_run(run_id: UUID, *, has_past: bool = True) -> list[SharedBudgetRow]:
-    """Return the shared budgets that cover a run or were charged for it; those of providers only for models it used."""
+    """Return the shared budgets that cover a run or were charged for it; providers' only if it used their models."""
     budgets = SharedBudget.objects.filter(_visible(), pk__in=RawSQL(_OF_RUN, [run_id, run_id])).order_by("id")
     return rows_of(list(budgets), has_past=has_past)
 
@@ -315,6 +316,6 @@ def run_panel(run: Run, head: Any, _: Any) -> tuple[str, Any] | None:
 
 
 def waiting_panel() -> tuple[str, Any] | None:
-    """Return the panel of the page of runs that need an operator, if calls wait for a shared budget."""
+    """Return the panel for the page of runs that need an operator, if calls wait for a shared budget."""
     rows = with_waiting_calls()
     return ("limits/waiting_panel.html", rows) if rows else None

@@ -20,7 +20,8 @@ from ledger.verification.registers import Listed
 from ledger.verification.runs import EventLine, ReadJournal
 from runs.models import Run
 
-# A step may miss a shared budget that was created so shortly before it, because its creation isn't committed yet.
+# A step may miss a shared budget that was created less than this long before it, because the creation wasn't committed
+# yet.
 LATE = timedelta(seconds=10)
 Key = tuple[str | None, int, int]
 
@@ -90,7 +91,7 @@ class Charges:
                 elif (
                     not is_charged and amount and self._was_on(budget, begun.at) and covers(budget, run, begun.provider)
                 ):
-                    yield f"{_charge(key)}: it took {amount} from shared budget {budget.pk}, which has no charge for it"
+                    yield f"{_charge(key)}: it used {amount} of shared budget {budget.pk}, which has no charge for it"
 
     def _was_on(self, budget: SharedBudget, at: datetime) -> bool:
         return budget.made_at + LATE <= at and (budget.off_at is None or at < budget.off_at)
@@ -106,7 +107,7 @@ class Charges:
         if begun.at < budget.made_at or (budget.off_at is not None and begun.at >= budget.off_at):
             yield f"{what}: it was charged when the shared budget did not exist or was off"
         if charge.starts_at not in _periods(budget, begun.at):
-            yield f"{what}: it was charged in another period than it began in"
+            yield f"{what}: it was charged in a period other than the one in which it began"
         used = self._used(budget, charge, debit)
         if charge.used != used:
             yield f"{what}: {charge.used} was used, but the journal says {used}"
@@ -114,8 +115,8 @@ class Charges:
     def _used(self, budget: SharedBudget, charge: BudgetCharge, debit: e.BudgetDebited | None) -> int | None:
         """Return the amount used; None while it is unknown.
 
-        A tool call is used when it begins. A model request without a debit counts as its reservation once the run has
-        ended."""
+        A tool call counts as used when it begins. A model request without a debit counts with its reserved amount once
+        the run has ended."""
         if budget.resource == SharedBudget.Resource.TOOL_CALLS:
             return charge.reserved
         if debit is not None:
@@ -188,7 +189,7 @@ def _problems_of(budget: SharedBudget, sums: dict[datetime, tuple[int, int]]) ->
     rows = {meter.starts_at: (meter.used, meter.reserved)}
     for period in BudgetPeriod.objects.filter(budget=budget):
         if period.starts_at in rows:
-            yield f"the period from {period.starts_at.isoformat()} is both over and in progress"
+            yield f"the period from {period.starts_at.isoformat()} is recorded both as past and as current"
         rows[period.starts_at] = (period.used, period.reserved)
     for starts_at in sorted(rows.keys() | sums.keys()):
         counted, known = rows.get(starts_at), sums.get(starts_at, (0, 0))

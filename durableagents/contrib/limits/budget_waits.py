@@ -39,14 +39,14 @@ Failure = tuple[UUID, UUID, Exception]
 
 
 class NotAdmitted(DurableAgentsError):
-    """A waiting call can't be admitted, for a reason that the database gives."""
+    """A waiting call can't be admitted, for the reason that the database returned."""
 
 
 def admit_waiting(excluding: list[UUID], until: float) -> list[Failure]:
     """Start due periods, log notices, and admit waiting calls as far as there is room.
 
-    Room comes from a higher limit, a new period or released reservations. Skips the waits in `excluding`. Returns the
-    waits that failed."""
+    Room results from a higher limit, a new period or released reservations. Waits in `excluding` are skipped. Returns
+    the waits that failed."""
     failures: list[Failure] = []
     for budget_id in _begin():
         try:
@@ -103,6 +103,6 @@ def _log_notice(budget_id: int) -> None:
 
 def give_up(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
     """End a run whose call was not admitted before the deadline of its wait."""
-    reason = f"the shared budget {wait.detail.get('name')} had no room for it before the deadline"
+    reason = f"the shared budget {wait.detail.get('name')} had no room for the call before the deadline"
     payload = {"justification": reason, "resource": str(wait.detail.get("resource"))}
     end_unserved(head, run, wait, now, by, payload=payload)

@@ -110,7 +110,9 @@ class SharedBudget(models.Model):
     id = models.BigAutoField(primary_key=True)
     name = models.TextField()
     scope = models.TextField(choices=Scope.choices)
-    of = models.TextField(blank=True, default="", help_text="The tag, agent, account's key or provider; of all: empty.")
+    of = models.TextField(
+        blank=True, default="", help_text="The tag, agent, account id or provider; empty for the scope all."
+    )
     resource = models.TextField(choices=Resource.choices)
     period = models.TextField(choices=Period.choices)
     zone = models.TextField(default="UTC")
@@ -139,7 +141,7 @@ class BudgetMeter(models.Model):
     """The use of a shared budget in the current period.
 
     Each call locks this row, so the row is narrow and only its key is indexed. If `ends_at` has passed, no call has
-    begun since."""
+    begun since then."""
 
     budget = models.OneToOneField(
         SharedBudget, on_delete=models.PROTECT, primary_key=True, related_name="meter", db_column="pool_id"
@@ -154,7 +156,7 @@ class BudgetMeter(models.Model):
     reserved = models.BigIntegerField(default=0)
     is_on = models.BooleanField(default=True)
     warned_at = models.DateTimeField(null=True)
-    gate_at = models.DateTimeField(null=True, help_text="Time since which calls wait; new ones are queued behind them.")
+    gate_at = models.DateTimeField(null=True, help_text="Time since which calls wait; new calls queue behind them.")
     promised = models.BigIntegerField(default=0, help_text="Admitted a moment ago, so the call may not have begun.")
     promised_at = models.DateTimeField(null=True)
     is_untold = models.BooleanField(default=False, help_text="A notice has not been logged yet.")
@@ -169,7 +171,7 @@ class BudgetMeter(models.Model):
 
 
 class BudgetPeriod(models.Model):
-    """A past period. Reservations made in it are still settled in it."""
+    """A past period. Reservations made in the period are still settled in it."""
 
     id = models.BigAutoField(primary_key=True)
     budget = models.ForeignKey(SharedBudget, on_delete=models.PROTECT, related_name="periods", db_column="pool_id")

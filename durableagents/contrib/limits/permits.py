@@ -1,7 +1,7 @@
 """The permits of one worker.
 
-A permit is requested from the database for one attempt of a call, and given back after it. Of the calls that wait under
-the same keys, only the first sends requests. Keys without a limit cost nothing, because rules are cached."""
+A permit is requested from the database for one attempt of a call, and returned after the attempt. Of the calls that
+wait under the same keys, only the first sends requests. Keys without a limit cost nothing, because rules are cached."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ REPORT_SECONDS, WATCHFUL_REPORT_SECONDS = 5.0, 0.5
 # A call that was refused before is queued as if it had waited this long for each refusal, so that it precedes new
 # calls.
 REFUSAL_SECONDS = 60.0
-# Reads all keys with rules or failures in one statement, since each worker does so every second. It must agree with
-# `runs_limit_rule`.
+# Reads all keys with rules or failures in one statement, since each worker does so every second. The statement must
+# agree with `runs_limit_rule`.
 READ_RULES = """
     WITH pattern AS MATERIALIZED (
         SELECT left(key, -1) AS stem, coalesce(given, declared) AS rule FROM runs_limit
@@ -54,7 +54,8 @@ READ_RULES = """
     WHERE coalesce(l.given, l.declared, l.of_tool) IS NOT NULL OR l.breaker = 'open' OR l.held_until > clock_timestamp()
        OR l.failed + l.failed_before > 0"""
 _DECLARE = "SELECT runs_declare_limits(%s::jsonb, %s::jsonb)"
-# The rules that people set, with the proofs that the application wrote them. Read again only after a change.
+# The rules that people set, with the codes that prove that the application wrote them. They are read again only after a
+# change.
 _READ_PROOFS = f"""
     SELECT t.key, t.given, {LIMIT.proof_sql("t")}::text FROM runs_limit t WHERE t.given IS NOT NULL
     UNION ALL SELECT g.proof -> 0 ->> 1, NULL, g.proof::text FROM ({LIMIT.gone_sql()}) g"""
@@ -70,7 +71,7 @@ class KeyState:
 
     rule: Rule = field(default_factory=Rule)
     is_open: bool = False
-    held_until: float = 0.0  # by this process's monotonic clock
+    held_until: float = 0.0  # on this process's monotonic clock
     has_failures: bool = False
 
     @property
@@ -114,7 +115,7 @@ class _Queue:
             await mine
         except BaseException:
             if mine.done() and not mine.cancelled():
-                self.leave()  # its turn came while it was being cancelled
+                self.leave()  # its turn came while the call was being cancelled
             mine.cancel()
             raise
 
@@ -225,7 +226,7 @@ class WorkerLimits(Limits):
     def needs_permit(self, keys: tuple[str, ...]) -> bool:
         """Return whether a call under these keys needs a permit.
 
-        It also does if its limit was removed outside the application."""
+        It also needs one if its limit was removed outside the application."""
         is_limited = any((known := self.state_of(key)) is not None and known.needs_permit for key in keys)
         return is_limited or bool(self._untrusted(keys))
 
@@ -260,7 +261,7 @@ class WorkerLimits(Limits):
     async def _first(
         self, keys: tuple[str, ...], request: PermitRequest, queue: _Queue, began: float
     ) -> Permit | Refused:
-        """Send requests until one is granted or finally refused.
+        """Request a permit until it is granted or finally refused.
 
         Between requests, wait for the time the database gives or a notification."""
         permit_id = str(uuid4())
@@ -286,7 +287,7 @@ class WorkerLimits(Limits):
         *,
         patience: float,
     ) -> Permit | Refused:
-        """Send one request. After a connection error it is repeated with the same id."""
+        """Send one request. After a connection error the request is repeated with the same id."""
         assert self._pool is not None
         again = Patience(first_seconds=0.05, last_seconds=1.0)
         while True:
@@ -345,7 +346,7 @@ class WorkerLimits(Limits):
         for key in keys:
             known = self.state_of(key)
             is_ruled = known is not None and known.rule != Rule()
-            # A Retry-After from a tool may be about one call only; one from a provider is about the model.
+            # A Retry-After from a tool may concern only one call; one from a provider concerns the model.
             held = result.retry_after if is_ruled or key.startswith("model:") else 0.0
             is_counted = result.served is not None and known is not None and known.rule.breaker is not None
             if key not in probed and (is_counted or held > 0):
@@ -358,7 +359,7 @@ class WorkerLimits(Limits):
     async def serve(self, pool: Pool) -> None:
         """Give back permits and report results in the background, forever.
 
-        What the database refuses is kept and sent again."""
+        If the database refuses, the data is kept and sent again."""
         self._pool = pool
         again = Patience(first_seconds=0.05, last_seconds=1.0)
         while True:

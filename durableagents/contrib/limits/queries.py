@@ -60,7 +60,7 @@ class RuleRow(Shape):
         description="Percentage of failed attempts that opens the circuit breaker; null: no breaker."
     )
     rest: int | None = Field(description="Seconds that the breaker stays open before one attempt tests it; null: 30.")
-    weight: int | None = Field(description="Share of worker slots relative to others; null: 1.")
+    weight: int | None = Field(description="Share of worker slots relative to other keys; null: 1.")
 
 
 class LimitRow(Shape):
@@ -69,26 +69,28 @@ class LimitRow(Shape):
     key: str = Field(description="Key of the limit, such as tool:charge.")
     is_authentic: bool = Field(description="False: changed outside the application, so calls under it are not sent.")
     rule: RuleRow = Field(description="Limits in force.")
-    source: str = Field(description="Source of the rule: a person, `installation`, `tool`; empty: none, or a pattern.")
+    source: str = Field(
+        description="Source of the rule: a person, `installation` or `tool`; empty if none, or only that of a pattern."
+    )
     set_at: datetime | None = Field(description="Time of the last change by a person.")
     breaker: Literal["closed", "open"] = Field(description="State of the circuit breaker.")
     is_by_hand: bool = Field(description="Whether a person opened the breaker.")
     opened_at: datetime | None = Field(description="Time when the breaker opened; null: it is closed.")
     rest_until: datetime | None = Field(
-        description="After this time single attempts test whether the other side has recovered."
+        description="After this time single attempts test whether the upstream system has recovered."
     )
-    held_until: datetime | None = Field(description="Time until which the other side asked not to be called.")
+    held_until: datetime | None = Field(description="Time until which the upstream system asked not to be called.")
     served: int | None = Field(description="Attempts in the last 30 to 60 seconds, if a breaker counts them.")
     failed: int | None = Field(description="Failed attempts in that period.")
     last_error: str = Field(description="Last error that the breaker counted; empty: none.")
-    last_error_at: datetime | None = Field(description="Time of that error; null: none.")
+    last_error_at: datetime | None = Field(description="Time of that error; null if there is none.")
     under_way: int | None = Field(
-        description="Null, like any count here, if it would include runs that you may not see."
+        description="Like every count here, null if it would include runs that you may not see."
     )
     driven: int | None = Field(description="For an agent or a tag: its runs that workers are executing now.")
-    waiting: int | None = Field(description="Attempts that wait for a permit, in place or on a timer.")
+    waiting: int | None = Field(description="Attempts that wait for a permit, either in a worker or on a timer.")
     runs: list[UUID] = Field(description="Some of the runs that wait on a timer, earliest first.")
-    etag: str = Field(description="Of the rule and the breaker, for the header `If-Match` of a change.")
+    etag: str = Field(description="Version of the rule and the breaker, for the header `If-Match` of a change.")
 
     @property
     def is_open(self) -> bool:
@@ -96,7 +98,7 @@ class LimitRow(Shape):
 
     @property
     def rule_lines(self) -> list[str]:
-        """Return the rule's fields as text, for the page."""
+        """Return the rule's fields as texts for the page."""
         return [f"{name} {value}" for name, value in self.rule.model_dump(exclude_none=True).items()]
 
 

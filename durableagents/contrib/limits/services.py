@@ -51,7 +51,7 @@ class LimitBody(KeyBody):
         default=None, description="Seconds that the breaker stays open before one attempt tests it; default 30."
     )
     weight: Annotated[int, Field(ge=1, le=MAX_VALUES["weight"])] | None = Field(
-        default=None, description="Share of worker slots relative to others; default 1."
+        default=None, description="Share of worker slots relative to other keys; default 1."
     )
 
     @property
@@ -59,7 +59,7 @@ class LimitBody(KeyBody):
         return Rule(self.per_minute, self.burst, self.at_once, self.breaker, self.rest, self.weight)
 
 
-LANES_BATCH = 500  # runs updated at a time
+LANES_BATCH = 500  # number of runs updated at a time
 KINDS_WITH_BREAKER = ("tool", "model", "provider")
 
 
@@ -157,12 +157,12 @@ def _snapshot(limit: Limit) -> dict[str, Any]:
 
 
 def _rule_of(limit: Limit) -> dict[str, Any]:
-    """Return the rule that a person set, without the circuit breaker, which also opens by itself."""
+    """Return the rule that a person set, without the circuit breaker, because a breaker also opens by itself."""
     return {"given": limit.given}
 
 
 def _record_rule(action: str, limit: Limit, *, by: Actor, before: dict[str, Any], why: str) -> None:
-    """Record the change, and update the lanes of runs after commit. A change that is only proposed updates none."""
+    """Record the change, and update the lanes of runs after commit. A change that is only proposed updates no run."""
     acted(action, by=by, subject=f"limit {limit.key}", justification=why, before=before, after=_rule_of(limit))
     transaction.on_commit(lambda: _update_lanes(limit.key))
 

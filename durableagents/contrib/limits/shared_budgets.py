@@ -35,7 +35,7 @@ _CREATE, _CHANGE, _OFF = "pool", "pool_change", "pool_off"
 _WARN = "SELECT runs_pool_notice(m, 'warning') FROM runs_poolmeter m WHERE m.pool_id = %s"
 
 
-# Dollars to the millionth, or a whole number of any other resource.
+# Dollars with up to six decimals, or a whole number of any other resource.
 Limit = Annotated[
     Decimal, Field(strict=False, ge=0, le=10**15, decimal_places=6, allow_inf_nan=False), NoFlag, PlainZero
 ]
@@ -67,7 +67,9 @@ class SharedBudgetChangeBody(SteerBody):
 
     name: Name | None = Field(default=None, description="New name.")
     limit: Limit | None = Field(default=None, description="New limit.")
-    if_limit: Limit | None = Field(default=None, description="Limit as last read; refused with 409 if it has changed.")
+    if_limit: Limit | None = Field(
+        default=None, description="Limit as you last read it; refused with 409 if it has changed."
+    )
 
 
 class LimitHasChanged(DurableAgentsError):
@@ -257,7 +259,9 @@ def _check_alone(budget: SharedBudget) -> None:
     same = {name: getattr(budget, name) for name in ("scope", "of", "resource", "period", "zone")}
     if twin := others.filter(**same).first():
         errors = [{"field": "scope", "problem": f"is that of {twin.name!r}", "fix": "change that one's limit"}]
-        raise InvalidInput(f"The shared budget {twin.name!r} already counts the same.", errors=errors)
+        raise InvalidInput(
+            f"The shared budget {twin.name!r} already has this scope, resource and period.", errors=errors
+        )
 
 
 def _amount(resource: str, limit: Decimal) -> int:

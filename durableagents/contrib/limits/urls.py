@@ -1,4 +1,4 @@
-"""Addresses of this app: `api_urls` below /api/v1, `console_urls` of its pages and forms."""
+"""URLs of this app: `api_urls` below /api/v1, `console_urls` of its pages and forms."""
 
 from django.urls import path
 
@@ -22,7 +22,7 @@ api_urls = [
     ),
 ]
 
-_OPENED = "Breaker opened. It stays open until someone closes it."
+_OPENED = "Breaker opened. The circuit breaker stays open until someone closes it."
 _RESET = views.LimitAct.as_view(service=services.reset_limit, done="Limit reset.")
 _OPEN = views.LimitAct.as_view(service=services.open_breaker, done=_OPENED)
 _CLOSE = views.LimitAct.as_view(service=services.close_breaker, done="Breaker closed.")

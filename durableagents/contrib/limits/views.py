@@ -58,7 +58,7 @@ class LimitAct(Act, LimitsPage):
     body, reads = LimitBody, dict.fromkeys(FIELDS, whole)
 
     def perform(self, form: Sent, by: Actor, **address: Any) -> Any:
-        """Call the service. All acts share one form, so those other than `set_limit` ignore its other fields."""
+        """Call the service. All acts share one form, so acts other than `set_limit` ignore most of its fields."""
         body = form.read(LimitBody, **self.reads)
         return self.service(body.key, by=by, justification=body.justification)
 

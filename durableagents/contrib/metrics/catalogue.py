@@ -35,7 +35,10 @@ class Family:
         return f"{PREFIX}{self.name}" + ("_total" if self.type == "counter" else "")
 
     def metric(self, values: Mapping[Labels, Mapping[int, float]]) -> Metric:
-        """Return the metric with these values. A metric without labels gets the value 0 if none is stored."""
+        """Return the metric in the text format, with these values.
+
+        A metric without labels gets the value 0 if none is stored.
+        """
         found = Metric(f"{PREFIX}{self.name}", self.help, self.type)
         if not values and not self.labels and self.type != "gauge":
             values = {(): {}}
@@ -78,16 +81,18 @@ COUNTED = (
     _histogram(
         "recovery_seconds", "Time from a lost worker's last heartbeat to the run's next step.", RECOVERIES, "cause"
     ),
-    _counter("effects", "Calls whose effect was committed to the ledger.", "tool"),
-    _counter("calls_repeated", "Calls sent again under the same key after their answer was lost."),
+    _counter("effects", "Calls whose effect was recorded in the ledger.", "tool"),
+    _counter("calls_repeated", "Calls sent again with the same key because their response was lost."),
     _counter("unknown_outcomes", "Calls whose outcome was unknown, so that a person was asked."),
-    _counter("model_requests", "Answered model requests, and lost ones as far as they were charged.", "model"),
+    _counter("model_requests", "Model requests that were answered, or lost but still charged.", "model"),
     _counter("model_requests_repeated", "Model requests that were sent again.", "model"),
     _counter("model_errors", "Model requests that failed for good.", "code"),
     _counter("tokens", "Tokens of model requests.", "agent", "model", "direction"),
     _counter("cost_usd", "Cost of model requests with a known price, in US dollars.", "agent", "model"),
     _counter("unpriced_requests", "Model requests without a known price.", "model"),
-    _histogram("commit_seconds", "Time of a worker's journal writes, with the wait for a place in a batch.", COMMITS),
+    _histogram(
+        "commit_seconds", "Time of a worker's journal writes, including the wait for a place in a batch.", COMMITS
+    ),
     _counter("commit_failures", "Journal writes that the database refused.", "reason"),
 )
 CURRENT = (
@@ -96,25 +101,25 @@ CURRENT = (
     _gauge("wait_oldest_seconds", "Age of the oldest open wait.", "kind", "queue"),
     _gauge("waits_overdue", "Open waits past their deadline.", "kind"),
     _gauge("ready_runs", "Runs that are ready and have no worker."),
-    _gauge("ready_oldest_seconds", "Time for which the first of these has been ready."),
+    _gauge("ready_oldest_seconds", "Time for which the oldest of these runs has been ready."),
     _gauge("unserved_versions", "Agent versions with ready runs that no worker has loaded."),
     _gauge("recoveries_open", "Recovered runs that have not taken their next step yet."),
-    _gauge("recovery_oldest_seconds", "Time for which the first of these has been waiting."),
+    _gauge("recovery_oldest_seconds", "Time for which the oldest of these runs has been waiting."),
 )
 LIVE = (
     _gauge("workers", "Workers with a recent heartbeat."),
-    _gauge("slots", "Runs that these workers can execute at once."),
-    _gauge("slots_used", "Runs that these workers are executing."),
+    _gauge("slots", "Runs that the live workers can execute at once."),
+    _gauge("slots_used", "Runs that the live workers are executing."),
     _gauge("sweep_age_seconds", "Age of the last housekeeping sweep."),
-    _gauge("metrics_age_seconds", "Age of the figures that workers collect; runs that have ended may be older."),
-    _gauge("metrics_backlog", "Facts that are recorded but not counted yet."),
+    _gauge("metrics_age_seconds", "Age of the figures that workers collect; those of ended runs may be older."),
+    _gauge("metrics_backlog", "Recorded events that are not counted yet."),
     _gauge("metrics_source_up", "Whether an app could read its metrics.", "source"),
 )
 FAMILIES: Mapping[str, Family] = {each.name: each for each in (*COUNTED, *CURRENT, *LIVE)}
 
 
 def metrics_of(families: Sequence[Family], rows: Iterable[tuple[str, Sequence[str], int, float]]) -> Iterator[Metric]:
-    """Yield the metrics of these rows: name, label values, part, value.
+    """Yield the metrics from rows of name, label values, part and value.
 
     Unknown names, written by a newer version of this app that runs elsewhere, are left out."""
     values: dict[str, dict[Labels, dict[int, float]]] = {}

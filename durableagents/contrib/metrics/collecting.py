@@ -1,7 +1,7 @@
 """A periodic job that counts events and measures current figures, in one worker at a time.
 
 Facts are removed in the transaction that counts them, so the counts stay right if a worker is killed or a second one
-runs, whatever clocks and the order of commits do."""
+runs, whatever the clocks show and in whatever order transactions commit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from runs.models import Incident, Run
 PERIOD_SECONDS = 10
 # Measuring current figures, and counting ended runs, take at most these shares of the time.
 STOCK_SHARE, ENDED_SHARE, ENDED_SECONDS = 0.05, 0.01, 15.0
-# A snapshot from the future is replaced: its time was taken before the clock was set back.
+# A snapshot from the future is replaced: it was taken before the clock was set back.
 IS_DUE = f"""NOT EXISTS (
     SELECT FROM metrics_snapshot WHERE at < clock_timestamp() + interval '1 second'
     AND at > clock_timestamp() - make_interval(secs => greatest({PERIOD_SECONDS}, seconds / {STOCK_SHARE})))"""
@@ -90,7 +90,7 @@ def _count_facts(increments: Increments) -> int:
 
 
 def _count_event(increments: Increments, kind: str, agent: str, age: float | None, fields: Mapping[str, Any]) -> None:
-    """Count one event, by its kind and clear fields. `age` is that of the run when the event was written."""
+    """Count one event, by its kind and clear fields. `age` is the age of the run when the event was written."""
     match kind:
         case "RunCreated":
             increments.add("runs_created", agent)

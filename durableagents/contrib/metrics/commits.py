@@ -13,7 +13,7 @@ from durableagents.contrib.metrics.counting import Increments
 from ledger.observers import WriteTimed
 from runs.journal.database_errors import is_transient
 
-# A write that ended with one of these failed: no connection, a serialization failure, or a refused statement.
+# A write that raised one of these exceptions failed: no connection, a serialization failure, or a refused statement.
 UNAVAILABLE, REFUSED = "unavailable", "refused"
 
 
@@ -27,7 +27,7 @@ class Commits:
         self._flushed: dict[tuple[str, str | int], float] = {}
 
     def note(self, write: WriteTimed) -> None:
-        """Count a write. The event loop calls this after each write, so it does nothing else."""
+        """Count a write. The event loop calls this after each write, so it does as little as possible."""
         if write.error is None:
             self._buckets[bisect_left(COMMITS, write.seconds)] += 1
             self._seconds += write.seconds

@@ -10,7 +10,8 @@ from django.db import connection
 
 from durableagents.contrib.metrics.catalogue import FAMILIES, SUM, Labels
 
-# Label values are names from code and settings. Beyond this many of one metric, new ones are counted as OTHER.
+# Label values are names from code and settings. Beyond this many label values of one metric, new ones are counted as
+# OTHER.
 MAX_LABELS = 500
 OTHER = "other"
 # Rows are updated in the order of their key, so that concurrent writers can't deadlock.

@@ -30,12 +30,12 @@ class Fact(models.Model):
 
 
 class Counter(models.Model):
-    """A total that only grows. Retention and erasure of runs don't change it."""
+    """A total that only grows. Retention and erasure of runs don't reduce it."""
 
     pk = models.CompositePrimaryKey("name", "labels", "part")
     name = models.TextField()
     labels = models.TextField(help_text="Values of the labels, as a JSON list.")
-    part = models.SmallIntegerField(help_text="Of a histogram the bucket's number, or -1 for the sum; otherwise 0.")
+    part = models.SmallIntegerField(help_text="For a histogram, the bucket's number, or -1 for the sum; otherwise 0.")
     value = models.FloatField()
 
 
@@ -45,7 +45,9 @@ class Snapshot(models.Model):
     id = models.SmallIntegerField(primary_key=True)
     at = models.DateTimeField()
     samples = models.JSONField(help_text="Name, values of labels, and value.")
-    ended = models.JSONField(default=list, help_text="The same for runs that have ended, which are counted less often.")
+    ended = models.JSONField(
+        default=list, help_text="The same figures for runs that have ended, which are counted less often."
+    )
     ended_at = models.DateTimeField(null=True)
     seconds = models.FloatField(default=0.0, help_text="Duration of the inventory.")
     ended_seconds = models.FloatField(default=0.0, help_text="Duration of the count.")

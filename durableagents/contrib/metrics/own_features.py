@@ -1,4 +1,4 @@
-"""The feature of this app: it times journal writes, and has two jobs for workers, which count and measure."""
+"""The feature of this app: it times journal writes, and has two worker jobs, which count events and measure figures."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class _Everything(Collector):
 
 
 def _of_feature(feature: features.Feature) -> tuple[list[Metric], float]:
-    """Return an app's metrics and 1, or none and 0 if it can't read them.
+    """Return an app's metrics and 1, or no metrics and 0 if the app can't read them.
 
     A failure of one app doesn't affect the others."""
     try:

@@ -1,4 +1,4 @@
-"""Current figures, such as open waits. They are counted by indexes that cover only what has not ended."""
+"""Current figures, such as open waits. They are counted using indexes that cover only rows that have not ended."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def take_stock() -> Iterator[Sample]:
 
 
 def count_ended() -> Iterator[Sample]:
-    """Yield the numbers of ended runs. It reads a whole index."""
+    """Yield the numbers of ended runs. This reads a whole index."""
     yield from _runs(ENDED)
 
 

@@ -1,4 +1,4 @@
-"""The address that Prometheus scrapes."""
+"""The URL that Prometheus scrapes."""
 
 from django.urls import path
 

@@ -20,8 +20,8 @@ from ledger.web.roles import AUDITOR, OPERATOR
 class Metrics(ApiView):
     """All metrics in Prometheus's text format.
 
-    They can be read with the token in the settings, which opens nothing else and needs no database, or with an API key.
-    The settings can allow loopback without either."""
+    They can be read with the token in the settings, which grants nothing else and needs no database, or with an API
+    key. The settings can allow loopback clients without either."""
 
     roles = {"GET": (OPERATOR, AUDITOR)}
     # Requests are not limited per API key, because that looks up the key in the database, and a scraper has none.
@@ -48,8 +48,8 @@ def _is_scraper(request: Request) -> bool:
     scheme, _, credential = get_authorization_header(request).partition(b" ")
     if token and scheme.lower() == b"bearer" and compare_digest(credential.strip(), token):
         return True
-    # A reverse proxy on this host also connects from loopback, and would let everybody in. Its requests are recognized
-    # by the headers it adds.
+    # A reverse proxy on this host also connects from loopback, and would give everybody access. Its requests are
+    # recognized by the headers it adds.
     is_direct = not credential and not any(name in request.headers for name in ("X-Forwarded-For", "Forwarded", "Via"))
     return settings.DURABLEAGENTS.metrics_open_to == "loopback" and is_direct and _is_loopback(request)
 

@@ -1,7 +1,7 @@
-"""Turns notices into deliveries: finds recipient, medium and time.
+"""Turns notices into deliveries: determines the recipient, medium and time.
 
-Each notice is addressed in a transaction of its own with SKIP LOCKED, so only one process addresses it, and a crash
-leaves it unchanged. A notice that can't be read is set aside, so that it delays no others."""
+Each notice is processed in a transaction of its own with SKIP LOCKED, so only one process handles it, and a crash
+leaves it unchanged. A notice that can't be read is set aside, so that it doesn't delay the others."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from runs.journal.database_errors import is_transient
 from runs.services import halted_time
 
 log = logging.getLogger("durableagents.notifications")
-# A deadline is near in the last quarter of its time, but at most a day before it. No such notice is sent for short
-# ones.
+# A deadline is near in the last quarter of its period, but at most a day before the deadline. No notice is sent for
+# short periods.
 NEAR_SHARE, NEAR_MAX, NEAR_MIN = 4, timedelta(days=1), timedelta(hours=1)
 # After this many deliveries in an hour, further ones are grouped and sent every quarter of an hour.
 FLOOD, FLOOD_MINUTES = 20, 15
@@ -68,7 +68,7 @@ def zone_of(name: str) -> tzinfo:
 
 
 def preference_of(person: int | None) -> Preference:
-    """Return a person's settings, or the defaults for channels and people who have set none."""
+    """Return a person's settings, or the defaults for channels and for people who have saved none."""
     return Preference.objects.filter(pk=person or 0).first() or Preference()
 
 
@@ -94,7 +94,7 @@ def _is_within(moment: time, begins: time, ends: time) -> bool:
 
 
 def _next_time(local: datetime, moment: time) -> datetime:
-    """Return the next moment at this local time of day, also across DST changes."""
+    """Return the next occurrence of this local time of day, also across DST changes."""
     at = datetime.combine(local.date(), moment, tzinfo=local.tzinfo)
     return at if at > local else datetime.combine(local.date() + timedelta(days=1), moment, tzinfo=local.tzinfo)
 
@@ -121,7 +121,7 @@ def media_of(row: Preference, kind: str) -> list[str]:
 
 
 def address_all() -> int:
-    """Address all due notices; return their number."""
+    """Turn all due notices into deliveries; return their number."""
     count = 0
     while _address_next():
         count += 1
@@ -150,7 +150,7 @@ def _address_next() -> bool:
         if is_transient(error):
             raise
         log.exception("notice %s (%s): nobody can be told of it", notice.pk, notice.fact)
-        _close(notice, Notice.State.OVER, f"it can't be composed: {first_line(error)}"[:500])
+        _close(notice, Notice.State.OVER, f"the message can't be composed: {first_line(error)}"[:500])
     return True
 
 
@@ -184,7 +184,7 @@ def _close(notice: Notice, state: str, note: str) -> None:
 
 
 def _plan_deadline_notice(subject: Subject) -> None:
-    """Plan the notice of a near deadline. It is done here, so that the worker's step doesn't have to."""
+    """Plan the notice of a near deadline. This is done here to keep it out of the worker's step."""
     approval, near = subject.approval, _near(subject)
     if approval is not None and near is not None:
         news = Notification(
@@ -203,7 +203,7 @@ def _near(subject: Subject) -> datetime | None:
     if approval is None or deadlines().texts(approval).is_endless:
         return None
     last = approval.escalations.order_by("-n").first()
-    # the time of a halt doesn't count, because people could not decide
+    # halted time doesn't count, because people could not decide
     ends, later = deadlines().effective(approval, approval.wait, database_now())
     return near_from((approval.opened_at if last is None else last.at) + later, ends)
 
@@ -248,16 +248,16 @@ def _to_people(subject: Subject, now: datetime) -> Iterator[Delivery]:
 
 
 def _devices(user: User, by: str) -> list[Device | None]:
-    """Return the devices to deliver to. Media other than push have no devices and get one None."""
+    """Return the devices to deliver to. For media other than push, return a single None."""
     if by == Medium.PUSH:
         return [*devices.devices_of(user.pk)] if web_push.is_available() else []
     return [] if by == Medium.EMAIL and not (mail.is_set() and user.email) else [None]
 
 
 def _delivery_time(row: Preference, user: User, by: str, now: datetime) -> tuple[datetime, bool]:
-    """Return when to deliver, and whether grouped with others.
+    """Return when to deliver, and whether to group it with others.
 
-    Browsers show only current events, so their notices are not grouped; quiet hours apply to all media."""
+    Browsers show only current events, so notices to them are not grouped; quiet hours apply to all media."""
     if by == Medium.BROWSER:
         return sending_time(row, now, for_digest=False), False
     at = sending_time(row, now)
@@ -283,7 +283,7 @@ def _to_channels(subject: Subject, now: datetime) -> Iterator[Delivery]:
 
 
 def receives(channel: Channel, subject: Subject) -> bool:
-    """Return whether a channel gets the notice. A channel with a forged row gets none."""
+    """Return whether a channel receives the notice. A channel with a forged row receives nothing."""
     kind = subject.notice.kind
     if channel.ended_at is not None or not channel.is_authentic:
         return False

@@ -69,7 +69,7 @@ _BY = OpenApiParameter("by", str, "query", description="Only deliveries over thi
 class Deliveries(NotificationView):
     """Sent notifications, newest first.
 
-    Operators, auditors and administrators see all of them, others their own."""
+    Operators, auditors and administrators see all deliveries, others their own."""
 
     roles = READ
 
@@ -116,7 +116,7 @@ class Channels(NotificationView):
 
 
 class OneChannel(NotificationView):
-    """One channel. Its address is shown without the secret part."""
+    """One channel. The address is shown without its secret part."""
 
     versioned = True
     roles = {"GET": (OPERATOR, AUDITOR), "POST": ()}

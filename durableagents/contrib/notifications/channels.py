@@ -1,7 +1,7 @@
 """Chats and shared mailboxes, which administrators manage, and repeated deliveries.
 
-Each act is one transaction with a record. The record never contains a webhook's address, because knowing the address is
-enough to post there."""
+Each act is one transaction with a record. The record never contains a webhook's address, because whoever knows the
+address can post there."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ class ChannelRow(Shape):
     queue: str = Field(description="Empty: notifications to operators.")
     form: Channel.Form = Field(description="webhook or mailbox.")
     address: str = Field(
-        description="Of a webhook only the host and the last characters, because the rest authorizes posting."
+        description="For a webhook only the host and the last characters, because the rest authorizes posting."
     )
     kinds: list[str] = Field(description="Kinds of notifications that it receives.")
     set_by: ActorName
     made_at: datetime = Field(description="Time when it was added.")
-    changed_at: datetime = Field(description="Time of its last change.")
-    ended_at: datetime | None = Field(description="Time when it was removed; null: it is in use.")
+    changed_at: datetime = Field(description="Time of the channel's last change.")
+    ended_at: datetime | None = Field(description="Time when it was removed; null while it is in use.")
     is_authentic: bool = Field(
         description="False: the row was not written by this installation, so nothing is sent to the channel."
     )
@@ -88,9 +88,9 @@ class ChannelEnded(DurableAgentsError):
 
 
 class NotReplayable(DurableAgentsError):
-    """The delivery is still in progress, or it was not a message."""
+    """The delivery is still in progress, or was not a message."""
 
-    status, code, title = 409, "illegal-state", "Can't be sent again now"
+    status, code, title = 409, "illegal-state", "The delivery can't be sent again now"
 
 
 def channel_row(row: Channel) -> ChannelRow:
@@ -131,7 +131,7 @@ def add(body: ChannelBody, *, by: Actor) -> Channel:
 def change(channel_id: int, body: ChannelChangeBody, *, seen: str | None = None, by: Actor) -> Channel:
     """Change a channel's address or kinds.
 
-    Raises what `add` raises, NotFound, ChannelEnded, and Moved if it was changed since `seen`."""
+    Raises the errors of `add`, NotFound, ChannelEnded, and Moved if the channel was changed since `seen`."""
     as_admin(by, _ACT)
     given = None if body.address is None else _address(find_channel(channel_id).form, body.address)
     with transaction.atomic():
@@ -190,12 +190,15 @@ def snapshot(row: Channel) -> dict[str, Any]:
 
 
 def mark(row: Channel) -> str:
-    """Return a digest by which `change` detects that the channel was changed since it was shown."""
+    """Return a digest that lets `change` detect changes since the channel was shown."""
     return mark_of(_changeable(row))
 
 
 def _changeable(row: Channel) -> list[Any]:
-    return [row.address, row.kinds]  # the stored address counts, because two chats may look the same when shown
+    return [
+        row.address,
+        row.kinds,
+    ]  # the digest covers the stored address, because two chats may look the same when shown
 
 
 def _queue_name(row: Channel) -> str:
@@ -228,7 +231,7 @@ def _save(action: str, row: Channel, before: dict[str, Any], *, by: Actor, why: 
 
 
 def _address(form: str, address: str) -> tuple[str, str]:
-    """Return the address in the forms in which it is stored and shown. Raises InvalidInput."""
+    """Return the address in its stored and its displayed form. Raises InvalidInput."""
     if form == Channel.Form.MAILBOX:
         if not _MAILBOX.fullmatch(address):
             raise wrong("address", "is not an e-mail address", "one such as finance@example.org")

@@ -1,7 +1,7 @@
 """Sends messages at least once, with the same id at each attempt.
 
 An attempt is recorded before it is made, and its outcome afterwards. If a worker dies in between, the message is sent
-again after `LEASE_SECONDS`, and the log says so."""
+again after `LEASE_SECONDS`, and the log mentions it."""
 
 # No transaction is open while a server is contacted. Rights and preferences are checked immediately before. Grouped
 # notices are checked and rendered one by one, so that an unreadable one doesn't affect the others. Notifications for
@@ -53,7 +53,7 @@ _NEXT = """
 
 
 def is_due(by: Sequence[str]) -> str:
-    """Return the SQL condition that a delivery is due by one of these media."""
+    """Return the SQL condition for deliveries that are due over one of these media."""
     return " OR ".join(
         f"EXISTS (SELECT 1 FROM approvals_delivery WHERE by = '{each}' AND state IN ('waiting', 'sending') "
         "AND due_at <= statement_timestamp())"
@@ -61,12 +61,12 @@ def is_due(by: Sequence[str]) -> str:
     )
 
 
-# Pauses of this process after a server could not be used, because every message would fail the same way.
+# Pauses that this process makes when a server can't be used, because every message would fail the same way.
 _pauses: dict[str, tuple[Patience, float]] = {}
 
 
 def deliver(by: Sequence[str]) -> int:
-    """Send all deliveries that are due by these media; return the number of attempts."""
+    """Send all deliveries that are due over these media; return the number of attempts."""
     patience, until = _pauses.setdefault(by[0], (Patience(first_seconds=5.0, last_seconds=60.0), 0.0))
     attempts = 0
     while time.monotonic() >= until:
@@ -100,7 +100,7 @@ class Message:
 def _take(by: str) -> Message | None:
     """Take the next due message and record the attempt.
 
-    Returns None if there is none, or if another process has it."""
+    Returns None if there is none, or if another process has taken it."""
     while (head := next(iter(Delivery.objects.raw(_NEXT, [by])), None)) is not None and _postpone(head):
         pass
     if head is None:
@@ -158,9 +158,9 @@ def _try(message: Message) -> Outcome | None:
         outcome = _send(message, wanted) if wanted else None
     except Exception as error:
         if is_transient(error):
-            raise  # the recorded attempt says that it may have been sent, so it is tried again
+            raise  # according to the recorded attempt it may have been sent, so it is tried again
         log.exception("message %s: it can't be sent", message.id)
-        outcome = Outcome("failed", f"it can't be composed: {first_line(error)}"[:300])
+        outcome = Outcome("failed", f"the message can't be composed: {first_line(error)}"[:300])
     hit("NP2", message.first.by)
     if outcome is not None:
         _record(message, outcome)
@@ -180,7 +180,7 @@ def _still_wanted(message: Message) -> list[texts.Text]:
             if is_transient(error) or isinstance(error, OSError):
                 raise  # the error isn't caused by this delivery
             log.exception("delivery %s: it can't be told", each.pk)
-            _end(message, [each], Delivery.State.DEAD, f"it can't be composed: {first_line(error)}"[:300])
+            _end(message, [each], Delivery.State.DEAD, f"the message can't be composed: {first_line(error)}"[:300])
             continue
         if isinstance(found, str):
             _end(message, [each], Delivery.State.NEEDLESS, found)
@@ -192,7 +192,7 @@ def _still_wanted(message: Message) -> list[texts.Text]:
 def text_or_reason(each: Delivery, user: User | None, row: Preference) -> texts.Text | str:
     """Return the text of a delivery, or why it is no longer sent.
 
-    It goes by the recipient's current rights and settings."""
+    This depends on the recipient's current rights and settings."""
     kind, channel, device = each.notice.kind, each.channel, each.device
     if kind not in KINDS:
         return "this version of the application does not know its kind"
@@ -234,7 +234,7 @@ def _send(message: Message, wanted: list[texts.Text]) -> Outcome:
 
 
 def post_to_chat(url: str, payload: Any, *, message: UUID) -> Outcome:
-    """Post one message to a chat. Receivers can recognize repetitions, which have the same `message` id."""
+    """Post one message to a chat. Receivers can recognize repetitions by the same `message` id."""
     headers = {
         "Content-Type": "application/json; charset=utf-8",
         "Idempotency-Key": str(message),
@@ -252,7 +252,7 @@ def _record(message: Message, outcome: Outcome) -> None:
     elif outcome.state == "refused":
         _end(message, message.deliveries, Delivery.State.DEAD, outcome.why)
     elif message.attempt >= MAX_TRIES:
-        why = f"given up after {message.attempt} tries: {outcome.why}"
+        why = f"given up after {message.attempt} attempts: {outcome.why}"
         _end(message, message.deliveries, Delivery.State.DEAD, why)
     else:
         _try_again_later(message, outcome)
@@ -279,7 +279,7 @@ def _end(message: Message, deliveries: Sequence[Delivery], state: Delivery.State
 
 
 def _locked(message: Message, deliveries: Sequence[Delivery], outcome: str, why: str) -> list[Delivery]:
-    """Lock deliveries, keep those for which this attempt is still the last one, and note its outcome in them."""
+    """Lock deliveries, keep those for which this attempt is still the last one, and record its outcome in them."""
     rows = Delivery.objects.select_for_update().filter(
         pk__in=[each.pk for each in deliveries], state=Delivery.State.SENDING, message=message.id
     )
@@ -295,7 +295,7 @@ def _locked(message: Message, deliveries: Sequence[Delivery], outcome: str, why:
 
 @transaction.atomic
 def take_for_page(user: User) -> list[dict[str, str]]:
-    """Take and return the notifications for a user's open page. Only the first page that asks gets them."""
+    """Take and return the notifications for a user's open page. Only the first page that asks receives them."""
     now, row = database_now(), preference_of(user.pk)
     waiting = Delivery.objects.select_related("notice").filter(
         person=user.pk, by=Delivery.By.BROWSER, state=Delivery.State.WAITING, due_at__lte=now
@@ -309,7 +309,7 @@ def take_for_page(user: User) -> list[dict[str, str]]:
             if is_transient(error):
                 raise
             log.exception("delivery %s: it can't be shown", each.pk)
-            found = f"it can't be composed: {first_line(error)}"[:500]
+            found = f"the message can't be composed: {first_line(error)}"[:500]
         if not isinstance(found, str) and now - each.due_at > MAX_AGE:
             found = "no page was open to show it"
         if isinstance(found, str):

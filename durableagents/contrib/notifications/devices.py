@@ -1,7 +1,7 @@
 """Devices for Web Push.
 
 A device belongs to its person until it is removed, they sign out, someone else uses it, or the push service forgets it.
-Its address appears in no record, log or response."""
+The device's address appears in no record, log or response."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def subscribe(body: DeviceBody, name: str, *, by: Actor) -> tuple[Device, str]:
 
 
 def _service(body: DeviceBody) -> str:
-    """Return the host of the push service, for an address that may be used. Raises InvalidInput."""
+    """Return the host of the push service of an address, if the address may be used. Raises InvalidInput."""
     try:
         parts = http.parse_url(body.endpoint)
         if parts.scheme != "https":
@@ -114,7 +114,7 @@ def _add_to_settings(person: int) -> None:
 
 @transaction.atomic
 def remove(device_id: int, *, by: Actor) -> None:
-    """Remove a device of one's own. Raises NotFound."""
+    """Remove one of the caller's own devices. Raises NotFound."""
     rows = Device.objects.select_for_update().filter(pk=device_id, person=by.person or 0, ended_at__isnull=True)
     row = rows.first()
     if row is None:
@@ -159,7 +159,7 @@ def end_on_sign_in(sender: type[User], request: HttpRequest, user: User, **_: ob
 
 @transaction.atomic
 def _end_other(token: str, person: int | None, why: str) -> None:
-    """End the devices of a browser that belong to anyone but this person."""
+    """End the devices of a browser that belong to other people."""
     for row in Device.objects.select_for_update().filter(token_hash=_hash(token), ended_at__isnull=True):
         if token and row.person != person:
             _end(row, why)
@@ -192,9 +192,9 @@ def panel(request: HttpRequest) -> tuple[str, dict[str, Any]]:
 
 
 def why_not(row: Device, person: int | None) -> str:
-    """Return why a device gets no messages for this person; empty if it gets them."""
+    """Return why a device gets no messages for this person; empty if it does."""
     if row.ended_at is not None:
-        return f"the device receives nothing more: {row.why}"
+        return f"the device no longer receives messages: {row.why}"
     if row.person != person:
         return "the device belongs to someone else"
     return "" if row.is_authentic else "the device was not written by this installation"
@@ -229,12 +229,12 @@ def send(row: Device, payload: dict[str, str], *, message: UUID) -> Outcome:
 
 @transaction.atomic
 def record(row: Device, outcome: Outcome) -> None:
-    """Update the device after an attempt: it received the message, or it no longer exists."""
+    """Update the device after an attempt: it received the message, or its subscription no longer exists."""
     live = Device.objects.select_for_update().filter(pk=row.pk, ended_at__isnull=True).first()
     if live is None:
         return
     if outcome.is_gone:
-        _end(live, f"its push service no longer knows it: {outcome.why}")
+        _end(live, f"the push service no longer knows the device: {outcome.why}")
     elif outcome.state == "sent":
         live.told_at = database_now()
         live.save(update_fields=["told_at"])

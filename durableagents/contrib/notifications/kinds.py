@@ -1,6 +1,7 @@
 """The kinds of notifications, with their recipients and default media.
 
-To add a kind, add a line here. Its source calls `runs.features.notify`, or `approvals_tell` in the database."""
+A new kind needs only a line here. Whatever reports it calls `runs.features.notify`, or `approvals_tell` in the
+database."""
 
 from __future__ import annotations
 
@@ -38,9 +39,9 @@ class Audience(StrEnum):
 class Kind:
     """A kind of notification.
 
-    `lead` begins the mail's subject; `label` is its name in the settings; `page` is the URL name of the page that it
-    links to if it has no other subject. By default it is sent by mail and to registered devices, but not shown in open
-    pages."""
+    `lead` begins the mail's subject; `label` is its name in the settings; `page` is the URL name of the page to link to
+    if the notice has no subject of its own. By default a kind is sent by mail and to registered devices, but not shown
+    in open pages."""
 
     name: str
     label: str
@@ -77,10 +78,10 @@ CHOSEN = (
     Kind("version_missing", "No worker for a version", "No worker", Audience.OPERATORS),
     Kind("rule_change", "A rule change needs a second person", "Rule change", Audience.SECONDS),
 )
-# Tests delivery. People send it to themselves, and administrators to a channel.
+# Tests delivery. The test notification: people send it to themselves, and administrators to a channel.
 TEST = Kind("test", "A test", "Test", Audience.NAMED, page="notifications")
 KINDS: dict[str, Kind] = {kind.name: kind for kind in (*CHOSEN, TEST)}
-# The kinds for a chat or mailbox of a queue, and those for one of the operators.
+# The kinds for a chat or mailbox of a queue, and the kinds for one of the operators.
 OF_QUEUES = tuple(
     kind.name
     for kind in CHOSEN
@@ -90,8 +91,8 @@ OF_OPERATORS = tuple(
     kind.name for kind in CHOSEN if kind.audience not in (Audience.DECIDERS, Audience.ANSWERERS, Audience.NAMED)
 )
 
-# A version that is missing for less than a minute, as in a rolling restart, is not reported. One that is missing for a
-# day is reported again.
+# A version that is missing for less than a minute, as in a rolling restart, is not reported. A version that is still
+# missing after a day is reported again.
 _MISSING = """
     SELECT approvals_tell('version_missing:' || v || ':' || floor(extract(epoch FROM clock_timestamp()) / 600),
                           'version_missing', NULL, NULL, NULL, NULL, v, clock_timestamp() + interval '1 minute')
@@ -109,7 +110,7 @@ def tell(news: Notification, *, due_at: datetime | None = None) -> None:
 
 
 def tell_of_missing_versions(graph_ids: Sequence[str]) -> None:
-    """Notify operators of versions that runs need and no worker has."""
+    """Notify operators of versions that runs need but no worker has."""
     with connection.cursor() as cursor:
         cursor.execute(_MISSING, [list(graph_ids)])
 

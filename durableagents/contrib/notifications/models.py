@@ -1,7 +1,7 @@
 """Notices, deliveries, channels, devices and preferences.
 
-A notice is written in the transaction of the event that it reports (sql/). It has no content and grants nothing.
-Channels and devices decide where texts are sent, so each of these rows has a code (ledger/codes.py)."""
+A notice is written in the transaction of the event that it reports (sql/). A notice has no content and grants no
+rights. Channels and devices decide where texts are sent, so each of these rows has a code (ledger/codes.py)."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Notice(models.Model):
     approval_id = models.UUIDField(null=True)
     wait_id = models.UUIDField(null=True)
     person = models.BigIntegerField(
-        null=True, help_text="Empty: everyone the kind is for; otherwise this account alone."
+        null=True, help_text="Empty: all recipients of the kind; otherwise this account only."
     )
-    about = models.TextField(blank=True, default="", help_text="A subject without an id: an agent's version.")
+    about = models.TextField(blank=True, default="", help_text="Subject without an id of its own: an agent's version.")
     state = models.TextField(choices=State.choices, default=State.NEW)
     note = models.TextField(blank=True, default="")
     at = models.DateTimeField()
@@ -52,7 +52,7 @@ class Notice(models.Model):
 class CheckedJson(Json):
     """JSON of one type.
 
-    Anything else that was written into the database reads as an empty value, so that a damaged row doesn't stop the
+    Any other value in the database reads as an empty value, so that a damaged row doesn't stop the
     delivery of the others."""
 
     adapter: TypeAdapter[Any]
@@ -116,20 +116,21 @@ class Channel(Coded):
 
 
 class Device(Coded):
-    """A phone or browser that gets its person's notifications while no page is open.
+    """A phone or browser that receives its owner's notifications even while no page is open.
 
-    Its address is encrypted, because knowing it is enough to send there. Once ended, it can't be reactivated."""
+    The device's address is encrypted, because knowing it is enough to send messages. Once ended, it can't be
+    reactivated."""
 
     FREE = frozenset({"told_at", "ended_at", "why"})
 
     id = models.BigAutoField(primary_key=True)
     person = models.BigIntegerField(help_text="The account.")
-    name = models.TextField(help_text="Its browser, by its own name.")
-    service = models.TextField(help_text="The host of its push service.")
-    address = models.TextField(help_text="Its endpoint and keys, encrypted.")
+    name = models.TextField(help_text="Name of the browser, as the browser reports it.")
+    service = models.TextField(help_text="Host of the device's push service.")
+    address = models.TextField(help_text="Endpoint and keys of the device, encrypted.")
     digest = models.BinaryField(max_length=32, help_text="Of the endpoint.")
-    key = models.TextField(help_text="Public key of this installation to which it is bound.")
-    token_hash = models.BinaryField(max_length=32, help_text="Digest of the token that its browser keeps.")
+    key = models.TextField(help_text="Public key of this installation that the subscription is bound to.")
+    token_hash = models.BinaryField(max_length=32, help_text="Digest of the token that the browser stores.")
     made_at = models.DateTimeField()
     told_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
@@ -161,7 +162,7 @@ class Device(Coded):
 
 
 class Delivery(models.Model):
-    """One notice for one recipient by one medium."""
+    """One notice for one recipient over one medium."""
 
     class State(models.TextChoices):
         WAITING = "waiting"
@@ -184,11 +185,13 @@ class Delivery(models.Model):
     channel = models.ForeignKey(Channel, null=True, on_delete=models.PROTECT, related_name="deliveries")
     device = models.ForeignKey(Device, null=True, on_delete=models.PROTECT, related_name="deliveries")
     state = models.TextField(choices=State.choices, default=State.WAITING)
-    is_grouped = models.BooleanField(default=False, help_text="Time when it is sent together with others that are due.")
-    message = models.UUIDField(null=True, help_text="Id of the message: the same for each try, and for a group.")
+    is_grouped = models.BooleanField(default=False, help_text="Time when it is sent, together with other due ones.")
+    message = models.UUIDField(
+        null=True, help_text="Id of the message: the same for each attempt and for all of a group."
+    )
     due_at = models.DateTimeField()
-    tries = Tries(default=list, help_text="Of each attempt: at, outcome, why, message (its id).")
-    note = models.TextField(blank=True, default="", help_text="Why it was not sent, or is tried again.")
+    tries = Tries(default=list, help_text="List of the attempts, each with at, outcome, why and message (its id).")
+    note = models.TextField(blank=True, default="", help_text="Why the message was not sent, or is tried again.")
     made_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
 
@@ -222,7 +225,7 @@ def default_digest_time() -> time:
 class Preference(models.Model):
     """A person's notification settings.
 
-    For people without a row, and kinds that are not in it, the kind's default applies."""
+    The kind's default applies to people without a row, and to kinds that the row lacks."""
 
     class Digest(models.TextChoices):
         NONE = "none"

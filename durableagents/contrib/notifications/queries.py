@@ -37,16 +37,16 @@ class DeliveryRow(Shape):
     id: int = Field(description="Id of the delivery.")
     kind: str = Field(description="Kind of the notification.")
     about: str = Field(description="Subject without an id of its own, such as an agent's version; empty: none.")
-    by: Delivery.By = Field(description="Medium by which it is delivered.")
+    by: Delivery.By = Field(description="Medium over which it is delivered.")
     to: str = Field(description="A person's or channel's name, never an address.")
     state: Delivery.State = Field(description="State of the delivery.")
-    note: str = Field(description="Why it is not sent, or not sent yet; empty: no note.")
-    run_id: UUID | None = Field(description="Run of the notification; null: none.")
-    approval_id: UUID | None = Field(description="Approval of the notification; null: none.")
-    message: UUID | None = Field(description="Message id in its headers. A repeat has the same.")
+    note: str = Field(description="Why it was not sent, or not yet; empty if there is nothing to note.")
+    run_id: UUID | None = Field(description="Run of the notification; null if it has none.")
+    approval_id: UUID | None = Field(description="Approval of the notification; null if it has none.")
+    message: UUID | None = Field(description="Message id in the headers. A repeat has the same id.")
     due_at: datetime = Field(description="Time when it is or was due.")
     made_at: datetime = Field(description="Time when it was created.")
-    ended_at: datetime | None = Field(description="Time when it was sent or given up; null: it is open.")
+    ended_at: datetime | None = Field(description="Time when it was sent or given up; null while it is open.")
     tries: list[TryRow] = Field(description="Attempts to deliver it, in order.")
 
     @property
@@ -86,7 +86,7 @@ def find_deliveries(
 
 
 def delivery_rows(rows: Sequence[Delivery]) -> list[DeliveryRow]:
-    """Return rows for pages and the API. One query reads the current names of their accounts."""
+    """Return rows for pages and the API. The current names of the accounts are read with one query."""
     people = User.objects.in_bulk({row.person for row in rows if row.person is not None})
     return [
         DeliveryRow.of(
@@ -125,6 +125,6 @@ def read_metrics() -> Iterator[Metric]:
     yield GaugeMetricFamily("durableagents_notices_pending", "Notifications that are due but not sent.", value=count)
     yield GaugeMetricFamily(
         "durableagents_notice_oldest_seconds",
-        "Time for which the first of these has been due; 0 if there are none.",
+        "Time for which the oldest of these has been due; 0 if there are none.",
         value=oldest_seconds,
     )

@@ -1,6 +1,7 @@
-"""Determines the recipients of a notice, when it is addressed and again before it is sent.
+"""Determines the recipients of a notice, when deliveries are planned, and again before each is sent.
 
-Current rights count: people who lost the role, started the run themselves, or can no longer see it get nothing."""
+What counts are current rights: people who lost the role, started the run themselves, or can no longer see it receive
+nothing."""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ class Subject:
 
     @cached_property
     def queues(self) -> list[str]:
-        """Return the queues that are asked: the first one, and those of authentic escalations."""
+        """Return the queues that are asked: the first one, and those added by authentic escalations."""
         if self.approval is not None:
             return authentic_places([self.approval])[self.approval.id]
         detail = None if self.wait is None else self.wait.detail
@@ -145,7 +146,7 @@ def find_recipients(subject: Subject) -> list[User]:
 
 
 def may_receive(subject: Subject, user: User | None) -> bool:
-    """Return whether an account may act on the subject, or is named as the recipient, judged by current rows."""
+    """Return whether an account may act on the subject, or is named as the recipient, according to current rows."""
     if user is None or not user.is_active or not is_authentic_account(user):
         return False
     held, notice, run = roles(user), subject.notice, subject.run

@@ -1,7 +1,7 @@
 """The texts of notices.
 
-Of a call's arguments, they contain only headline and amount. Untrusted text is reduced to one short line without links.
-The notice's link grants nothing: its page requires sign-in."""
+Of a call's arguments, the texts contain only headline and amount. Untrusted text is reduced to one short line without
+links. The link in a notice grants no rights: its page requires sign-in."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Lines = list[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A notice's text: subject, labelled lines, and the address of its page."""
+    """A notice's text: subject, labelled lines, and the URL of its page."""
 
     subject: str
     lines: Lines
@@ -168,7 +168,7 @@ def _footer(is_own: bool) -> list[str]:
 
 
 def as_html(texts: list[Text], *, is_own: bool) -> str:
-    """Return the HTML of a mail. It loads nothing, and has no links but ours."""
+    """Return the HTML of a mail. The HTML loads nothing, and has only our own links."""
     values = {"texts": texts[:MAX_IN_A_GROUP], "more": len(texts[MAX_IN_A_GROUP:]), "footer": _footer(is_own)}
     return render_to_string("notifications/mail.html", values)
 
@@ -186,7 +186,7 @@ def as_push(texts: list[Text]) -> dict[str, str]:
 
 
 def as_browser_notification(text: Text, *, tag: str) -> dict[str, str]:
-    """Return a text as the notification that an open page shows."""
+    """Return a text in the form of the notification that an open page shows."""
     body = "\n".join(value for label, value in text.lines if label in ("Amount", "Queue", "Why"))
     return {"tag": tag, "title": text.subject, "body": body, "url": urlsplit(text.url).path}
 
@@ -194,7 +194,7 @@ def as_browser_notification(text: Text, *, tag: str) -> dict[str, str]:
 def as_chat(texts: list[Text]) -> dict[str, object]:
     """Return a Slack-compatible message.
 
-    Text between < and > is escaped, because Slack would execute it as a command."""
+    Text between < and > is escaped, because Slack would interpret it as a command."""
     blocks = []
     for one in texts[:MAX_IN_A_GROUP]:
         lines = [f"{label}: {_for_chat(text)}" for label, text in one.lines]

@@ -1,4 +1,4 @@
-"""Pages for notification settings, the delivery log and channels, and the forms for one's own devices."""
+"""Pages for notification settings, the delivery log and channels, and the forms for your own devices."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class NotificationPage(FormPage):
     section = "notifications"
 
     def may_open(self, held: frozenset[str]) -> bool:
-        """Return whether the reader may get or configure notifications."""
+        """Return whether the reader may receive or configure notifications."""
         return super().may_open(held) or is_admin(self.request.user)
 
     @property
@@ -89,7 +89,7 @@ class Settings(NotificationAct, Mine):
 
 
 def _preference_body(form: Sent) -> PreferenceBody:
-    """Read the form. Every kind is set, because browsers don't send boxes that are not ticked."""
+    """Read the form. Every kind is set, because browsers don't send unticked boxes."""
     boxes = {f"{kind.name}.{by}": (kind.name, by.value) for kind in CHOSEN for by in Medium}
     form.check([*boxes, *(name for name in PreferenceBody.model_fields if name != "ways")])
     ways: dict[str, list[str]] = {kind.name: [] for kind in CHOSEN}
@@ -101,7 +101,7 @@ def _preference_body(form: Sent) -> PreferenceBody:
 
 
 class Tests(NotificationPage):
-    """Send a test notification to oneself."""
+    """Send a test notification to the user themselves."""
 
     http_method_names = ["post"]
 
@@ -112,7 +112,7 @@ class Tests(NotificationPage):
 
 
 class Browser(NotificationPage):
-    """Notifications for an open page's script. Reading them marks them as delivered."""
+    """Notifications for an open page's script. Fetching notifications marks them as delivered."""
 
     http_method_names = ["post"]
 
@@ -156,7 +156,7 @@ class Devices(OwnPage):
 
 
 class DeviceRemovals(OwnPage):
-    """Remove a device of one's own."""
+    """Remove one of the caller's own devices."""
 
     http_method_names = ["post"]
 
@@ -272,7 +272,7 @@ class ChannelTests(ChannelAct):
 
 
 def _channel_values(form: Sent, body: Callable[..., Any]) -> dict[str, Any]:
-    """Read the form. Its boxes are the kinds."""
+    """Read the form. The form's checkboxes are the kinds."""
     boxes = {f"kind.{name}": name for name in (*OF_QUEUES, *OF_OPERATORS)}
     fields = (
         ("name", "queue", "form", "address", "justification") if body is ChannelBody else ("address", "justification")

@@ -27,8 +27,8 @@ from py_vapid import Vapid02
 from durableagents.env import kept_secret
 from ledger.errors import DurableAgentsError
 
-# Push services accept at least 4,096 bytes. All messages are padded to one length, to hide which kind they are. The
-# longest has two texts (texts.py, MAX_LENGTH) whose characters each take six bytes in JSON. JSON ignores the blanks
+# Push services accept at least 4,096 bytes. All messages are padded to the same length, to hide their kind. The longest
+# message has two texts (texts.py, MAX_LENGTH) in which every character takes six bytes in JSON. JSON ignores the spaces
 # used for padding.
 PADDED_LENGTH = 2560
 SECRET_LENGTH, POINT_LENGTH = 16, 65
@@ -67,7 +67,7 @@ class VapidKey:
 
 
 def encrypt(message: bytes, keys: SubscriptionKeys) -> bytes:
-    """Return the body of a push: `message` (JSON), padded with blanks and encrypted for the device."""
+    """Return the body of a push: `message` (JSON), padded with spaces and encrypted for the device."""
     return http_ece.encrypt(
         message.ljust(PADDED_LENGTH),
         salt=os.urandom(SECRET_LENGTH),

@@ -1,4 +1,4 @@
-"""Policies over HTTP: list the rules in force; administrators also publish, change, retire and try policies."""
+"""Policies over HTTP: list the rules in force; administrators also publish, change, retire and try out policies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Policies(ApiView):
 
     @described("Create a policy", PolicyRow, status=201, body=NewPolicyBody)
     def post(self, request: Request) -> Response:
-        """Create a policy. It applies to calls that begin after this."""
+        """Create a policy. The policy applies to calls that begin afterwards."""
         made = services.create(read_body(request, NewPolicyBody), by=self.by)
         return Response(find_policy(made.name), status=201)
 

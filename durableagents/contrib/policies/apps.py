@@ -29,7 +29,7 @@ class PoliciesConfig(AppConfig):
         return [Section("policies", "Policies", "policies", permission="approvals.change_queue", is_rare=True)]
 
     def demo_settings(self, **by: Any) -> Iterator[tuple[str, Callable[[], object]]]:
-        """Yield the demo's missing settings by name (read by durableagents/demo/oversight.py)."""
+        """Yield the settings that the demo still lacks, by name (read by durableagents/demo/oversight.py)."""
         from durableagents.contrib.policies import demo
 
         yield from demo.settings(**by)

@@ -1,6 +1,6 @@
 """Policy conditions: expressions over a call, type-checked when written and evaluated per call. Pure."""
 
-# The grammar is that of the run search (runs/queries/expressions.py). The names are those in `FIXED`, and `args.`
+# The grammar is that of the run search (runs/queries/expressions.py). Valid names are those in `FIXED`, and `args.`
 # followed by a path in the tool's input. Numbers are compared exactly, as decimals. If a value is missing or of another
 # kind, the comparison is neither true nor false, and callers must assume the stricter case.
 
@@ -43,7 +43,7 @@ _MISSING = object()
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A checked condition. `kinds` says how each of its names is compared."""
+    """A checked condition. `kinds` tells how each name in it is compared."""
 
     expression: Expression | None
     kinds: Mapping[str, str]
@@ -77,7 +77,7 @@ def parse_condition(text: str, schemas: Iterable[tuple[str, Schema]]) -> Conditi
 
 
 def restore_condition(text: str, kinds: Mapping[str, str]) -> Condition:
-    """Return the condition stored in a row, with its kinds. Raises Misread."""
+    """Return the condition stored in a row, with the kinds of its names. Raises Misread."""
     return Condition(read(text) if text.strip() else None, dict(kinds))
 
 
@@ -167,7 +167,7 @@ def _kind_of(look: Look, schemas: list[tuple[str, Schema]]) -> str:
 
 
 def _check(look: Look, kind: str) -> None:
-    """Check that the kind allows this comparison and that the value fits. Raises Misread."""
+    """Check that the name's kind allows this comparison and this value. Raises Misread."""
     allowed = _SIGNS[kind]
     if look.sign not in allowed:
         signs = ", ".join("is set" if sign == "set" else sign for sign in allowed)

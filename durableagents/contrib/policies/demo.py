@@ -1,4 +1,4 @@
-"""The demo's policy. It is published once; later changes by people are kept."""
+"""The demo's policy. The demo's policy is published once; people's later changes are kept."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ POLICY = "large_customer_refunds"
 
 
 def settings(by: Actor, justification: str) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield the act that publishes the policy, unless a policy of that name ever existed."""
+    """Yield the function that publishes the policy, unless a policy of that name ever existed."""
     if Policy.objects.filter(name=POLICY).exists():
         return
     body = services.NewPolicyBody(

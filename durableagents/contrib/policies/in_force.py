@@ -34,7 +34,7 @@ def read_policies() -> Rulebook:
 
 
 def book_of(values: Any) -> Rulebook:
-    """Build the rulebook. If the policies differ from the record, it has a problem instead of rules."""
+    """Build the rulebook. If the policies differ from the record, the result has a problem instead of rules."""
     rows = [row_of(Policy, each) for each in values["policies"]]
     if values["revision"] is None:
         return Rulebook(0, problem="there are policies, but no record of which are in force" if rows else "")

@@ -1,7 +1,7 @@
 """Evaluates all policies in force for a call. Pure.
 
-The strictest match counts: deny, then require (each queue), then allow. A condition that can't be evaluated matches
-only for deny and require."""
+The strictest match wins: deny, then require (each queue), then allow. A condition that can't be evaluated counts as a
+match only for deny and require."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Rows of policy versions. A new version ends the previous one; a retired policy has no version in force."""
 
-# Each row has a code (ledger/codes.py). Each change of the set in force adds a revision with a digest of the set
-# (`PolicyRevision`). If rows are added, changed or removed outside the application, the digest doesn't match, and calls
-# stop for an operator.
+# Each row has a code (ledger/codes.py). Each change to the set of policies in force adds a revision with a digest of
+# the set (`PolicyRevision`). If rows are added, changed or removed outside the application, the digest doesn't match,
+# and calls stop for an operator.
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Policy(Coded):
     """One version of a policy.
 
     `agent` and `tool` are empty for any; `condition` is an expression (conditions.py) or empty, and `kinds` tells how
-    its names are compared. `queue` and `within_seconds` are for `require`."""
+    the names in it are compared. `queue` and `within_seconds` apply to the effect `require`."""
 
     class Effect(models.TextChoices):
         ALLOW = "allow"

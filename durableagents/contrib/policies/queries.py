@@ -33,7 +33,7 @@ _LABELS = {
 _TONES = {"allow": "ok", "require": "hold", "deny": "bad"}
 _PROOF = (
     "Proof required to approve: authentication within the last `within` seconds, a second "
-    "`factor`, and the `amount` or `target` typed. Null: the queue's requirement applies."
+    "`factor`, and typing the `amount` or `target`. Null: the queue's requirement applies."
 )
 
 
@@ -48,10 +48,12 @@ class PolicyChangeRow(Shape):
 class _Rule(Shape):
     agent: str = Field(description="Agent that it applies to; empty: any agent.")
     tool: str = Field(description="Tool that it applies to; empty: any tool.")
-    condition: str = Field(description="Condition on the call's arguments; empty: always.")
+    condition: str = Field(description="Condition on the call's arguments; empty if it always applies.")
     effect: Policy.Effect = Field(description="allow, require (an approval) or deny.")
     queue: str = Field(description="Queue that must approve; empty: none.")
-    within_hours: int = Field(description="Hours within which the queue must decide; for a gate in code, as it counts.")
+    within_hours: int = Field(
+        description="Hours within which the queue must decide; for a gate in code, in the way that it counts them."
+    )
     rule: str = Field(description="Explanation that approvers see.")
     proof: Any = Field(description=_PROOF)
 
@@ -178,7 +180,7 @@ def _words(row: Policy, name: str) -> str:
 
 
 def _proof_words(proof: Any) -> str:
-    """Return as text what an approval must prove; empty if it is no more than the queue requires, or unreadable."""
+    """Return as text what an approval must prove; empty if unreadable, or no more than the queue requires."""
     with suppress(DefinitionError):
         return asked_in_words(threshold_in(proof)).partition(": ")[2]
     return ""

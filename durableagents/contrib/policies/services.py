@@ -1,7 +1,7 @@
 """Administrators' acts on policies.
 
-Each is one transaction that records the state before and after. From its commit, it applies to every call that is not
-yet sent."""
+Each act is one transaction that records the state before and after. From its commit on, a change applies to every call
+that has not been sent yet."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Rule(Strict):
 
     agent: Name = Field(default="", description="Agent that it applies to; empty: any agent.")
     tool: Name = Field(default="", description="Tool that it applies to; empty: any tool.")
-    condition: Text = Field(default="", description="Condition on the call's arguments; empty: always.")
+    condition: Text = Field(default="", description="Condition on the call's arguments; empty if it always applies.")
     effect: Literal["allow", "require", "deny"] = Field(description="allow, require (an approval) or deny.")
     queue: Name = Field(default="", description="Queue that must approve; required if the effect is `require`.")
     within_hours: Annotated[int, Field(strict=False, ge=1, le=MAX_WAIT), NoFlag] = Field(
@@ -93,7 +93,7 @@ class NewPolicyBody(Rule, SteerBody):
 class PolicyBody(Rule, SteerBody):
     """A new version of a policy.
 
-    `seen` is the version it is based on; the request is refused if there is a newer one."""
+    `seen` is the version that it is based on; the request is refused if there is a newer one."""
 
     seen: Annotated[int, Field(strict=False, ge=1), NoFlag] | None = Field(
         default=None, description="Version that it is based on; refused with 409 if there is a newer one."
@@ -145,7 +145,7 @@ class PoliciesDamaged(DurableAgentsError):
 
 
 def find(name: str) -> Policy:
-    """Return a policy's version in force, or else its newest. Raises NotFound."""
+    """Return a policy's version in force, or else its newest version. Raises NotFound."""
     found = _newest(name)
     if found is None:
         raise NotFound("policy", name)
@@ -153,14 +153,14 @@ def find(name: str) -> Policy:
 
 
 def _newest(name: str) -> Policy | None:
-    """Return the version in force, or the newest one. Forged versions are only returned if there is no other."""
+    """Return the version in force, or the newest one. A forged version is returned only if there is no other."""
     rows = Policy.objects.filter(name=name).order_by(IsNull(F("ended_at"), True).desc(), "-version")
     looked = list(rows[:LOOKED_AT])
     return next((row for row in looked if row.is_in_force or row.is_authentic), looked[0] if looked else None)
 
 
 def _number_after(last: Policy | None, name: str) -> int:
-    """Return the number of the next version: it is not used by this name in any spelling.
+    """Return the number of the next version, which no spelling of this name has used.
 
     Raises InvalidInput if forged versions use all higher numbers."""
     taken = Policy.objects.alias(spelled=Lower("name")).filter(spelled=name).values_list("version", flat=True)
@@ -193,7 +193,7 @@ def create(body: NewPolicyBody, *, by: Actor) -> Policy:
 def change(name: str, body: PolicyBody, *, by: Actor) -> Policy:
     """Replace the version in force.
 
-    Raises what `create` raises, NotFound, and PolicyChanged if the version is not `seen`."""
+    Raises the errors of `create`, NotFound, and PolicyChanged if the current version is not `seen`."""
     by, why = as_admin(by, "change policies"), justified("policy_change", body.justification)
     _alone()
     last = _live(name)
@@ -218,9 +218,9 @@ def retire(name: str, *, by: Actor, justification: str) -> Policy:
 @two_person("policies", needs=PERMISSION)
 @transaction.atomic
 def restore(*, by: Actor, justification: str) -> None:
-    """Repair forged policies, because of which all calls are stopped.
+    """Repair forged policies, which had stopped all calls.
 
-    Forged additions are ended, and versions that were ended by forgery are restored as new versions. Raises
+    Forged additions are ended; versions whose end was forged are restored as new versions. Raises
     InvalidInput if nothing is wrong, Forbidden, JustificationRequired."""
     by, why = as_admin(by, "change policies"), justified("policy_restore", justification)
     _alone()
@@ -243,7 +243,7 @@ def restore(*, by: Actor, justification: str) -> None:
 
 
 def _lost() -> list[Policy]:
-    """Return versions that were ended by forgery, unless their policy is in force or has a later version."""
+    """Return versions whose end was forged, unless their policy is in force or has a later version."""
     kept = {row.name for row in _in_force()}
     found: dict[str, Policy] = {}
     for row in Policy.objects.filter(ended_at__isnull=False).exclude(name__in=kept).order_by("name", "version"):
@@ -258,7 +258,7 @@ def _lost() -> list[Policy]:
 
 
 def tools_of(agent: str, tool: str) -> list[tuple[str, Tool]]:
-    """Return the tools of that name with their agent's graph id; only of one agent if it is named."""
+    """Return the tools of that name with their agent's graph id; if an agent is named, only its tools."""
     return [
         (each.graph_id, known)
         for each in registry.agents()
@@ -299,7 +299,7 @@ def check(body: Rule) -> dict[str, str]:
     elif body.proof.is_any or body.second_factor:
         raise wrong(
             "proof_minutes",
-            f"applies to approvals, but a policy with effect {body.effect} requires none",
+            f"applies to approvals, but a policy with effect {body.effect} does not require one",
             "leave it empty",
         )
     elif body.queue:
@@ -312,7 +312,7 @@ def check(body: Rule) -> dict[str, str]:
 
 
 def build_version(name: str, body: Rule, version: int, by: str, at: Any) -> Policy:
-    """Build a version from a request body. It is not in force. Raises InvalidInput."""
+    """Build a version from a request body. The version is not in force yet. Raises InvalidInput."""
     is_require = body.effect == "require"
     return Policy(
         name=name,
@@ -347,7 +347,7 @@ def _alone() -> None:
 def _live(name: str) -> Policy:
     last = find(name)
     if not last.is_in_force:
-        raise PolicyChanged(f"The policy {name} was retired by {last.ended_by}: add it again under its name.")
+        raise PolicyChanged(f"The policy {name} was retired by {last.ended_by}: create a policy with this name again.")
     return last
 
 
@@ -365,7 +365,7 @@ def _save_version(action: str, new: Policy | None, last: Policy | None, *, by: A
     """Atomically end the old version, save the new one, record the act, and increment the revision."""
     if problem := read_policies().problem:
         raise PoliciesDamaged(
-            f"Nothing was changed: {problem}. Look at /policies and confirm which policies are in force."
+            f"Nothing was changed: {problem}. Open /policies and confirm which policies are in force."
         )
     before = {} if last is None else last.as_record()
     if last is not None:

@@ -1,10 +1,10 @@
 """Tries a policy on recorded calls.
 
-The result is which calls it would hold, refuse or newly allow, and how many approvals its queue would get. Trying only
-reads, and takes at most some seconds."""
+The result tells which calls it would hold, refuse or newly allow, and how many approvals its queue would receive.
+A trial only reads, and takes at most a few seconds."""
 
 # It uses the intents of the newest calls with effects; reads, and calls that a policy refused, are not included. The
-# spending at that time and the source of a call are unknown, so conditions on `cost` or `source` can't be evaluated.
+# spending at the time and the source of a call are unknown, so conditions on `cost` or `source` can't be evaluated.
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from runs.journal.asked.starters import STATEMENT as STARTERS
 
 MAX_SECONDS = 5.0
 AT_ONCE = 200
-MAX_BYTES = 16 * 2**20  # size of the arguments read at once; those of one call are always read
+MAX_BYTES = 16 * 2**20  # size of the arguments read at once, but at least those of one call
 EXAMPLES = 5
 # Reads by id, newest first from a position, so that no more rows are read than returned.
 _CALLS = """
@@ -93,7 +93,7 @@ class LoadRow(Shape):
     queue: str = Field(description="Queue that would have been asked.")
     calls: int = Field(description="Number of approvals it would have received.")
     a_day: float = Field(description="Average number of approvals a day.")
-    median_seconds: float | None = Field(description="Median duration of its last 500 decisions; null: it made none.")
+    median_seconds: float | None = Field(description="Median duration of its last 500 decisions; null if it made none.")
     decided: int = Field(description="Number of decisions behind `median_seconds`.")
 
 
@@ -101,7 +101,7 @@ class TriedRow(Shape):
     """The effect of a policy on the newest recorded calls, compared with the policies in force."""
 
     calls: int = Field(description="Number of calls that were read.")
-    since: datetime | None = Field(description="Time of the oldest call that was read; null: none was.")
+    since: datetime | None = Field(description="Time of the oldest call that was read; null if none was read.")
     is_cut: bool = Field(description="Time ran out before all requested calls were read.")
     unsure: int = Field(description="Calls for which the condition can't be evaluated.")
     unreadable: int = Field(description="Calls whose arguments can't be read.")
@@ -170,7 +170,7 @@ def _load(queue: str, count: int, found: TriedRow) -> LoadRow:
 class _Past:
     """A recorded call to judge again.
 
-    `size` is the size of its intent, event `seq`, if that must be read; otherwise 0."""
+    `size` is the size of its intent (event `seq`) if that must be read, otherwise 0."""
 
     call: CallRow
     asking: Asking
@@ -179,7 +179,7 @@ class _Past:
 
 
 def _calls(most: int, found: TriedRow, book: Rulebook) -> Iterator[tuple[CallRow, Asking]]:
-    """Yield the newest calls, with what `book` needs of each, until there are `most` or time runs out."""
+    """Yield the newest calls, with the fields of each that `book` needs, until there are `most` or time runs out."""
     until, place, given = time.monotonic() + MAX_SECONDS, LAST, 0
     risks = {(agent.name, tool.name): tool.risk for agent in registry.agents() for tool in agent.all_tools()}
     starters: dict[str, str | None] = {}
@@ -250,7 +250,7 @@ def _sealed(group: Sequence[_Past]) -> dict[tuple[str, int], bytes]:
 def _asking(
     past: _Past, sealed: Mapping[tuple[str, int], bytes], starters: dict[str, str | None], book: Rulebook
 ) -> Asking | None:
-    """Return the call in the form that is judged; None if its arguments are needed and unreadable."""
+    """Return the call in the form for evaluation; None if its arguments are needed and unreadable."""
     asking, run_id = past.asking, past.asking.run_id
     if book.needs_requester(asking) and (asking.requester or "").startswith(OF_A_RUN):
         if run_id not in starters:

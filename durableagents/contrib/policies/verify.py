@@ -57,7 +57,7 @@ class PolicyCheck:
         match event:
             case e.PolicyApplied():
                 self._judged(line.seq, event)
-                return  # it refers to the previous event, which therefore stays in `_last`
+                return  # this event refers to the previous one, which therefore stays in `_last`
             case e.ToolInvoked(grant=grant):
                 if grant is not None:
                     self.grants[event.slot, event.attempt] = grant
@@ -84,7 +84,7 @@ class PolicyCheck:
             or of.slot != applied.slot
             or not (of.attempt == applied.attempt or isinstance(of, e.ApprovalRequested))
         ):
-            self.wrong.append(f"{what}: no event followed from it")
+            self.wrong.append(f"{what}: no event results from it")
         elif isinstance(of, (*_LEAVES, *_READS)) and not getattr(of, "code", ""):
             self._let_go(what, applied, of)
         elif isinstance(of, e.ApprovalRequested) and "policy" in payload_of(of) and of.queue not in applied.queues:
@@ -94,7 +94,7 @@ class PolicyCheck:
 
     def _let_go(self, what: str, applied: e.PolicyApplied, of: e.Event) -> None:
         if applied.effect == "deny":
-            self.wrong.append(f"{what}: {applied.policy} forbade the call, but event {of.KIND} shows that it was made")
+            self.wrong.append(f"{what}: {applied.policy} denied the call, but event {of.KIND} shows that it was made")
         if applied.effect == "require":
             given = self.yes.get(self.grants.get((of.slot, of.attempt)), {}) | self.yes.get(of.slot, {})
             self.used.append((what, applied, given))
@@ -153,16 +153,16 @@ class PolicyCheck:
             first, last = bisect_right(times, at - SLACK) - 1, bisect_right(times, at + SLACK) - 1
             could = {(turned[i].revision, turned[i].live) if i >= 0 else (0, 0) for i in range(first, last + 1)}
             if left.judged is None and not any(live == 0 for _, live in could):
-                yield f"event {left.seq}, {left.kind}: policies were in force, but none judged the call"
+                yield f"event {left.seq}, {left.kind}: policies were in force, but none was checked"
             if left.judged is not None and left.judged.revision not in {revision for revision, _ in could}:
                 yield (
-                    f"event {left.seq}, {left.kind}: it was judged by the policies of revision "
+                    f"event {left.seq}, {left.kind}: it was checked against the policies of revision "
                     f"{left.judged.revision}, which was not in force"
                 )
 
 
 def _with_plan(question: Question) -> Question:
-    """Return the question with its plan; the event has only the hash of it. Raises DefinitionError."""
+    """Return the question with its plan; the event has only the plan's hash. Raises DefinitionError."""
     row = Approval.objects.filter(pk=question.approval_id).first()
     plan = None if row is None else row.planned()
     if plan is None or "tool" not in plan:

@@ -1,4 +1,4 @@
-"""Pages of policies. Administrators put policies in force, change and retire them there."""
+"""Pages of policies. Administrators put policies in force, change and retire them on these pages."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class PolicyTrying(PolicyPage):
     template = "policies/tried.html"
 
     def may_open(self, held: frozenset[str]) -> bool:
-        """Return whether the reader sees every run. GET is always allowed, because it has its own answer."""
+        """Return whether the reader sees every run. GET is always allowed, because the view answers it itself."""
         return self.request.method != "POST" or bool(held & MAY_TRY) or is_admin(self.request.user)
 
     def post(self, request: HttpRequest) -> HttpResponse:

@@ -1,4 +1,4 @@
-"""Declares a Pydantic AI agent: replay classes and gates of its tools, and who answers external ones."""
+"""Declares a Pydantic AI agent: replay classes and gates of its tools, and who answers the external ones."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ DEFAULT_MAX_REQUESTS = 50
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """The source of the result of a tool that is executed elsewhere: a signal or, with `ask`, a person's answer.
+    """The source of the result of a tool that is executed elsewhere: a signal or, with `ask`, the answer of a person.
 
-    `ask` names a role or queue, whose people fill in a form made from `schema`. After the time `within` (7 days) the
-    model is told that nobody answered. Raises DefinitionError."""
+    `ask` names a role or queue, whose people fill in a form made from `schema`. After the time `within` (default 7
+    days) the model is told that nobody answered. Raises DefinitionError."""
 
     ask: str = ""
     schema: type[BaseModel] | None = None
@@ -75,12 +75,12 @@ class PydanticAssistant(WrappedAgent):
         return made
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings that are recorded: those sent to the provider, as far as they are plain data."""
+        """Return the settings that are recorded: those sent to the provider that are plain data."""
         settings = {} if self.request is None else self.request.settings
         return {"timeout": self.timeout} | {name: value for name, value in settings.items() if _is_plain(value)}
 
     def own_model(self, name: str) -> Any:
-        """Return the agent's own model object that is recorded as `name`, with its client and settings."""
+        """Return the agent's own model object with the recorded name `name`, with its client and settings."""
         own = self.agent.model
         if own is None or isinstance(own, str):
             return None
@@ -121,13 +121,13 @@ def durable(
 
     The agent is not changed. `tools` gives the replay class of each function tool, by the name that the model sees
     (also in toolsets); a tool may set `metadata={"replay_class": "pure"}` instead. `gates` says who must approve which
-    tool; each with `requires_approval=True` needs one. `outside` says who gives the result of a tool that is executed
-    elsewhere (in an `ExternalToolset`). `later` names the tools that raise `CallDeferred` and are answered by callback.
-    `secrets` names the secrets that a tool gets from `this_call().secret(name)`.
+    tool; each tool with `requires_approval=True` needs a gate. `outside` says who gives the result of a tool that is
+    executed elsewhere (in an `ExternalToolset`). `later` names the tools that raise `CallDeferred` and get their result
+    by callback. `secrets` names the secrets that a tool gets from `this_call().secret(name)`.
 
-    `name` identifies the agent on record, and `models` are asked as `provider:model`; both default to the agent's own.
-    `max_requests` (50) limits the requests of one `think`; `timeout` (300) is in seconds, for one request;
-    `most_tokens` (4096) is what a budget reserves for an answer.
+    `name` identifies the agent in records, and `models` lists the models to ask, as `provider:model`; both default to
+    the agent's own. `max_requests` (50) limits the requests of one `think`; `timeout` (300) is in seconds, for one
+    request; `most_tokens` (4096) is what a budget reserves for an answer.
 
     Raises DefinitionError, for example for a tool without a replay class.
     """

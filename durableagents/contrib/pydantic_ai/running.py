@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from durableagents.contrib.pydantic_ai.declaring import PydanticAssistant
 
 # If no call has progressed after this many iterations of the event loop, all calls count as waiting, and the run parks.
-# A call that would start later starts when the run continues, so the limit only affects how often the run parks.
+# A call that would have started later starts when the run continues, so the limit only affects how often the run parks.
 IDLE_ROUNDS = 50
 _NAMES = {
     "instructions": "its prompts or dynamic instructions",
@@ -285,7 +285,7 @@ class AgentLoop:
         problem = (
             f"{self._assistant.name}: this request differs from the recorded one. Differences: "
             f"{'; '.join(parts) or 'the assistant'}. An agent's steps between two answers must be the "
-            "same each time: take the time from ctx.now(), and pass what changes from the node in deps"
+            "same each time: take the time from ctx.now(), and pass changing values from the node in deps"
         )
         recorded, now = describe_call("model", intent.request_hash), describe_call("model", request_hash)
         payload = {"slot": slot, "recorded": recorded, "now": now, "problem": problem}
@@ -297,7 +297,7 @@ class AgentLoop:
         intent = self._visit.tape.slot(slot).now.intent
         if isinstance(intent, e.ModelRequested):
             problem = (
-                f"{self._assistant.name}: it gave its output before all recorded turns were replayed. An output "
+                f"{self._assistant.name}: it returned its output before all recorded turns were replayed. An output "
                 "validator, or code that decides when it is done, must decide the same each time"
             )
             recorded, now = describe_call("model", intent.request_hash), describe_call("nothing")
@@ -366,7 +366,7 @@ def _with_approval(context: Any, tool: Tool, arguments: Any) -> Any:
 
 
 def _request_parts(messages: list[Any], settings: Any, parameters: Any) -> dict[str, Any]:
-    """Return the parts of a request, without times and generated ids, so that all processes compute the same."""
+    """Return the parts of a request, without times and generated ids, so that all processes compute the same value."""
     history, instructions = [], None
     for message in messages:
         instructions = getattr(message, "instructions", None) or instructions

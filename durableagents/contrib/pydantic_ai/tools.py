@@ -28,11 +28,11 @@ LATER_UNDECLARED, GATE_UNDECLARED = "later_undeclared", "gate_undeclared"
 NO_TIMEOUT = 1e9
 DEFAULT_TIMEOUT = 300.0
 ANY_OBJECT: dict[str, Any] = {"type": "object"}
-# Shown to the model if a person confirmed that a call happened, but gave no receipt. Otherwise it would repeat the
-# call.
+# This text is shown to the model if a person confirmed that a call happened, but gave no receipt. Otherwise the model
+# would repeat the call.
 RESULT_UNKNOWN = "This call happened, as a person confirmed. Its result is not known. Don't make it again."
 RESULT_NOT_RECORDABLE = (
-    "This call was made, but what it returned can't be put on record, and so not be shown. Don't make it again."
+    "This call was made, but its result can't be recorded, and so can't be shown. Don't make it again."
 )
 
 
@@ -45,7 +45,7 @@ class Arguments(RootModel[dict[str, Any]]):
 
 
 class Returned(BaseModel):
-    """The result of a tool. A callback's body and a person's receipt may be the value itself."""
+    """The result of a tool. The body of a callback, and a person's receipt, may be the value itself."""
 
     returned: Any = None
     whole: Any = None  # a Pydantic AI `ToolReturn`, if the result has files or extra content for the model
@@ -84,7 +84,7 @@ def set_live_call(live: LiveCall) -> Iterator[None]:
 
 
 def this_call() -> ToolCall:
-    """Return the current call, inside a Pydantic AI tool that runs in a `think`.
+    """Return the current call, inside a Pydantic AI tool that runs within `think`.
 
     It has the idempotency `key` to send, and the `callback_url` for a later answer. Raises MisusedContext elsewhere."""
     call = _call.get()
@@ -212,7 +212,7 @@ def from_record(answer: Returned) -> Any:
 
 
 def _arguments(name: str, schema: dict[str, Any]) -> type[Arguments]:
-    """Return a pydantic model of the tool's arguments, whose schema is that shown to the language model."""
+    """Return a pydantic model of the tool's arguments, with the schema that the language model sees."""
 
     def described(cls: Any, core: Any, handler: Callable[[Any], Any]) -> dict[str, Any]:
         return dict(schema)

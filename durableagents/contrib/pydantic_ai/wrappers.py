@@ -47,7 +47,7 @@ def model_class() -> Callable[[Ask], Model]:
         async def request_stream(
             self, messages: list[Any], model_settings: Any, model_request_parameters: Any, run_context: Any = None
         ) -> AsyncGenerator[CompletedStreamedResponse]:
-            """Stream the complete response to an agent with an event handler. A replay streams it too."""
+            """Stream the complete response to an agent with an event handler. A replay also streams it."""
             response = await self.request(messages, model_settings, model_request_parameters)
             yield CompletedStreamedResponse(
                 response, model_request_parameters=model_request_parameters, replay_events=True
@@ -60,7 +60,7 @@ def model_class() -> Callable[[Ask], Model]:
 def toolset_class() -> Callable[..., Any]:
     """Return the toolset class.
 
-    Its tools all count as callable, because the run handles approvals and external tools."""
+    All of its tools count as callable, because the run handles approvals and external tools."""
     from pydantic_ai.toolsets import WrapperToolset
 
     @dataclass
@@ -97,7 +97,7 @@ def capability_class() -> Callable[..., AbstractCapability[Any]]:
             return toolset_class()(toolset, self.make, self.check)
 
         def get_wrapper_model(self, model: Model) -> Model | None:
-            """Return our model in place of any other, so that all requests are recorded."""
+            """Return our model instead of any other, so that all requests are recorded."""
             return None if model is self.model else self.model
 
         async def handle_deferred_tool_calls(self, ctx: Any, *, requests: Any) -> Any:

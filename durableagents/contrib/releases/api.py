@@ -39,7 +39,7 @@ class VersionPage(Page):
     """An agent's versions, newest first, and the active ramp."""
 
     results: Rows[VersionRow]
-    ramp: RampRow | None = Field(description="The active ramp; null: none.")
+    ramp: RampRow | None = Field(description="The active ramp; null if there is none.")
 
 
 class Versions(ApiView):
@@ -57,7 +57,7 @@ class Versions(ApiView):
 
 
 class SteerVersion(ApiView):
-    """Close a version to new starts, or open it again. Its existing runs continue in both cases."""
+    """Close a version to new starts, or open it again. Either way, the version's existing runs continue."""
 
     roles = {"POST": (OPERATOR,)}
     action: ClassVar[str] = ""
@@ -176,8 +176,8 @@ class MigrationPreviews(ApiView):
 class Migrations(ApiView):
     """Migrate runs, each in its own transaction.
 
-    A repetition with the same `Idempotency-Key` covers the same runs: it migrates those that were refused or not
-    reached, and returns the recorded results of the others."""
+    A repetition with the same `Idempotency-Key` covers the same runs: it migrates those that were refused or skipped,
+    and returns the recorded results of the others."""
 
     roles = {"POST": (OPERATOR,)}
 

@@ -1,6 +1,6 @@
 """Chooses the version for a run that is started by its agent's name.
 
-The same start key always gets the same side of a ramp, and raising the ramp's share moves keys only to the newer
+The same start key is always on the same side of a ramp, and raising the ramp's share moves keys only to the newer
 version."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from runs.models import Run
 from runs.services.version_choice import Key
 
 PLACES = 10_000
-# The rules, with the proofs of the agent's gates and of gates that were deleted outside the application.
+# The rules, with the proofs of the agent's gates, including gates deleted outside the application.
 RULES = f"ARRAY[releases_rules(%(agent)s, {FRESH_SECONDS})::text, {gate_proofs('t.agent = %(agent)s')}]"
 CLOSED = "SELECT g.version FROM runs_versiongate g WHERE g.agent = %(agent)s AND g.is_closed"
 
@@ -37,7 +37,7 @@ def closed_in(value: Any) -> Collection[str]:
 
 
 def assign(value: Any, tags: Collection[str], key: Key) -> e.VersionAssigned | None:
-    """Return the side of the agent's ramp that a start gets; None if there is no ramp."""
+    """Return the side of the agent's ramp for a start; None if there is no ramp."""
     rules: Mapping[str, Any] = json.loads(value[0])
     ramp: Mapping[str, Any] | None = rules.get("ramp")
     if ramp is None:
@@ -91,7 +91,7 @@ _CURRENT = f"""
 class RegistryRefresh:
     """Updates this process's registry with the versions that child runs get.
 
-    Child runs stay on the older side of a ramp, because a ramp assigns and judges only runs that are started from
+    Child runs stay on the older side of a ramp, because a ramp assigns and evaluates only runs that are started from
     outside."""
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """Migrates runs to another version, each in its own transaction with an event and an override record.
 
 A preview is made before the lock is taken, and is used only if the journal is unchanged once the lock is held. If the
-database refuses one run, the others are still migrated. If the connection is lost, the answer still says which runs
+database refuses one run, the others are still migrated. If the connection is lost, the response still says which runs
 were migrated."""
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class MovedRow(Shape):
     )
     is_moved: bool = Field(description="Whether it was, or would be, migrated.")
     code: str = Field(description="Stable code of a refusal; empty: none.")
-    why: str = Field(description="Why it is refused, or why it can't continue within its visit.")
-    node: str = Field(description="Current node; empty: it has not entered one.")
+    why: str = Field(description="Why the migration is refused, or why the run can't continue within its visit.")
+    node: str = Field(description="Current node; empty if it has not entered one.")
     to_node: str = Field(description="Node where it continues in the new version; empty: none.")
     answered: list[str] = Field(description="Slots of calls that are answered from the record.")
     repeated: list[str] = Field(description="Calls that are made afterwards or repeated.")
@@ -137,9 +137,9 @@ def migrate_once(
 ) -> tuple[list[MovedRow], bool]:
     """Migrate the runs under an Idempotency-Key.
 
-    A repeated request covers the same runs: it migrates those that were refused or not reached, and returns the
+    A repeated request covers the same runs: it migrates those that were refused or skipped, and returns the
     recorded rows of the others, even if the rest can no longer be migrated. `given` is the request. Returns the rows,
-    and whether all were recorded before. Raises KeyInUse, KeyReused, and what `migrate` raises."""
+    and whether all were recorded before. Raises KeyInUse, KeyReused, and the errors of `migrate`."""
     why, principal = authorize(by, body.justification), f"migrate:{person}"
 
     def choose() -> tuple[int, list[str]]:
@@ -213,8 +213,8 @@ def migrate_one(
 ) -> MovedRow:
     """Migrate one run if it can continue on the new version; a refusal changes nothing.
 
-    It is retried if the journal changes meanwhile. Callers within a transaction make the slow preview before it and
-    pass it as `seen_before`. `committing` holds the answer during the commit."""
+    The migration is retried if the journal changes meanwhile. Callers in a transaction make the slow preview before the
+    transaction begins and pass it as `seen_before`. `committing` holds the result during the commit."""
     for _ in range(MAX_ATTEMPTS if seen_before is None else 1):
         seen = seen_before or preview_run(run_id, moving)
         if seen.found.is_refused or seen.run is None:
@@ -246,7 +246,7 @@ def _move(act: Act, moving: Moving, found: MigrationResult) -> None:
     act.before |= {"version": run.graph_id, "generation": run.generation}
     closed = _close_waits(act, found)
     if any(wait.kind == Wait.Kind.OPERATOR for wait, _ in closed):
-        head.deaths = 0  # those workers died on code that the run no longer uses
+        head.deaths = 0  # those workers died while running code that the run no longer uses
         head.save(update_fields=["deaths"])
     run.node = found.node or run.node
     save(run, "node", now=act.now)
@@ -261,7 +261,7 @@ def _move(act: Act, moving: Moving, found: MigrationResult) -> None:
 
 
 def _close_waits(act: Act, found: MigrationResult) -> list[tuple[Wait, str]]:
-    """Withdraw the waits of the visit that is left, and resolve operator stops that the migration settles."""
+    """Withdraw the waits of the visit that the run leaves, and resolve operator stops that the migration settles."""
     keys = set(found.closes)
     rows = [
         wait
@@ -318,7 +318,7 @@ def _event(act: Act, moving: Moving, found: MigrationResult) -> e.RunMigrated:
 
 
 def _source_of(function: Any) -> dict[str, str]:
-    """Return a function's name and source digest, so that the record says which function converted the state."""
+    """Return a function's name and source digest, so that the record tells which function converted the state."""
     try:
         source = inspect.getsource(function)
     except (OSError, TypeError):
@@ -341,7 +341,7 @@ def _act_on_each(
     """Call `act` for each run, and return its rows in order.
 
     If the database refuses one run (lock timeout, deadlock), the others are still processed. If the connection is lost,
-    the current run's migration by the actor `by` is looked up and answered as in `committing`, and the remaining runs
+    the current run's migration by the actor `by` is looked up and reported as in `committing`, and the remaining runs
     are skipped. Previews (`by` is None) migrate nothing."""
     began = None if by is None or not runs else database_now()
     rows: list[MovedRow] = []
@@ -354,7 +354,7 @@ def _act_on_each(
             why = first_line(error)
             log.warning("moving runs to %s: run %s: %s", moving.to.graph_id, run_id, why)
             if is_refusal(error):
-                refusal = f"the database refused it ({why}): nothing was done, try again"
+                refusal = f"the database refused the migration ({why}): nothing was done, try again"
                 rows.append(_refused(run_id, "busy", refusal))
                 continue
             rows.append(_after_lost_connection(run_id, moving, by, began, committing or {}))
@@ -366,7 +366,7 @@ def _act_on_each(
 def _after_lost_connection(
     run_id: UUID, moving: Moving, by: Actor | None, began: datetime | None, committing: Mapping[UUID, MovedRow]
 ) -> MovedRow:
-    """Return the run's result after a lost connection, from its journal; the lock waits for a commit in progress."""
+    """Return the run's result from its journal after a lost connection; the lock waits for a pending commit."""
     event = None
     try:
         connection.close()

@@ -105,7 +105,10 @@ def _node_problems(old: list[str], to: Agent, of: str, nodes: dict[str, str]) ->
 
 
 def nodes_of(graph_id: str) -> list[str]:
-    """Return a version's nodes. If its code is no longer installed, they are read from the record of its first use."""
+    """Return a version's nodes.
+
+    If the version's code is no longer installed, its nodes are read from the record of its first use.
+    """
     name, _, version = graph_id.partition("@")
     here = next((a for a in registry.versions(name) if a.version == version), None)
     if here is not None:
@@ -118,7 +121,7 @@ def nodes_of(graph_id: str) -> list[str]:
 def suggested_nodes(old: list[str], to: Agent, from_version: str) -> dict[str, str]:
     """Return the declared mapping of nodes.
 
-    Otherwise nodes are mapped to the one of the same name, or "" if there is none."""
+    Undeclared nodes are mapped to the node of the same name, or "" if there is none."""
     declared = to.migration_of(from_version).nodes
     return {name: declared.get(name, name if name in to.nodes else "") for name in old}
 

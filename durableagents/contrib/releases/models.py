@@ -10,7 +10,7 @@ from ledger.protected import protect
 
 
 class VersionGate(models.Model):
-    """A version's switch for new runs. A version without a row accepts them."""
+    """A version's switch for new runs. A version without a row accepts new runs."""
 
     id = models.BigAutoField(primary_key=True)
     agent = models.TextField()
@@ -47,20 +47,20 @@ class Ramp(models.Model):
     agent = models.TextField()
     from_version = models.TextField()
     to_version = models.TextField()
-    share = models.IntegerField(help_text="Number of starts in 10,000 that go to the newer version.")
-    tags = models.JSONField(default=list, help_text="Tags whose starts go there too.")
+    share = models.IntegerField(help_text="Number of starts out of 10,000 that go to the newer version.")
+    tags = models.JSONField(default=list, help_text="Tags whose starts go to the newer version too.")
     bounds = models.JSONField(help_text="Percentages of failed, rejected and stopped runs above which it halts.")
     least = models.IntegerField(help_text="Number of runs started on the newer version before the bounds apply.")
     state = models.TextField(choices=State.choices, default=State.ON)
     revision = models.IntegerField(default=1, help_text="Increases with each change.")
     set_by = models.TextField()
     made_at = models.DateTimeField()
-    counted_after = models.BigIntegerField(default=0, help_text="Only starts after this one count towards the bounds.")
+    counted_after = models.BigIntegerField(default=0, help_text="Only starts after this one count for the bounds.")
     counted_from = models.DateTimeField(
         null=True, help_text="Earlier starts count if their runs began after this time."
     )
     halted_at = models.DateTimeField(null=True)
-    halted_by = models.JSONField(null=True, help_text="The figures that halted it.")
+    halted_by = models.JSONField(null=True, help_text="The figures that halted the ramp.")
     ended_at = models.DateTimeField(null=True)
 
     class Meta:
@@ -103,7 +103,7 @@ class RampStart(models.Model):
     ramp = models.ForeignKey(Ramp, on_delete=models.PROTECT, related_name="starts", db_index=False)
     is_new = models.BooleanField(help_text="Whether it was assigned the newer version.")
     why = models.TextField()
-    place = models.IntegerField(help_text="Place of its key among 10,000.")
+    place = models.IntegerField(help_text="Place of the start's key among 10,000.")
     at = models.DateTimeField()
 
     class Meta:

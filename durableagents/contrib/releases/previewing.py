@@ -1,4 +1,4 @@
-"""Previews one run's migration: reads its journal as for a claim, and replays the current visit with the new code."""
+"""Previews one run's migration: reads its journal like a claim, and replays the current visit with the new code."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class UnseenResult(DurableAgentsError):
 def preview_run(run_id: UUID, moving: Moving, *, waits: bool = True) -> Preview:
     """Preview a run's migration; a failed run is retried for it.
 
-    `waits` says whether to wait for the run's lock. Otherwise OperationalError is raised if it is taken."""
+    `waits` tells whether to wait for the run's lock. If not, OperationalError is raised when the lock is taken."""
     with transaction.atomic():
         run = Run.objects.filter(pk=run_id).first()
         if run is None:
@@ -67,7 +67,7 @@ def preview_run(run_id: UUID, moving: Moving, *, waits: bool = True) -> Preview:
                 head = _retry_for_preview(run, head, waits=waits)
             recorded = position_on_record(run, head.seq)
         except JournalBroken as broken:
-            return Preview(run, seq, refused("damaged", f"its journal is damaged: {broken}"))
+            return Preview(run, seq, refused("damaged", f"the run's journal is damaged: {broken}"))
         except DurableAgentsError as error:
             return Preview(run, seq, refused(error.code, error.detail))
         finally:
@@ -80,7 +80,10 @@ def preview_run(run_id: UUID, moving: Moving, *, waits: bool = True) -> Preview:
 
 
 def _retry_for_preview(run: Run, head: Head, *, waits: bool) -> Head:
-    """Write the retry, which the caller reads and rolls back. Raises UnseenResult, and what `retry` raises."""
+    """Write the retry; the caller reads the result and rolls it back.
+
+    Raises UnseenResult, and the errors of `retry`.
+    """
     seq = head.seq
     if not waits:
         Head.objects.select_for_update(nowait=True).filter(pk=run.pk).first()
@@ -93,7 +96,10 @@ def _retry_for_preview(run: Run, head: Head, *, waits: bool) -> Head:
 
 
 def refusal_by_rows(run: Run, head: Head, moving: Moving) -> MigrationResult | None:
-    """Return a refusal if the run's rows forbid the migration; None otherwise. It is repeated under the run's lock."""
+    """Return a refusal if the run's rows forbid the migration; None otherwise.
+
+    The check is repeated under the run's lock.
+    """
     if run.graph_id == moving.to.graph_id:
         return refused("already", f"it already has version {run.graph_id}")
     if run.graph_id != moving.of:

@@ -29,21 +29,21 @@ from runs.queries.run_list import GROUPS
 class ForecastRow(Shape):
     """A forecast of when the last active run of a version may end."""
 
-    earliest: datetime | None = Field(description="By the usual duration of such runs.")
+    earliest: datetime | None = Field(description="Based on the usual duration of such runs.")
     latest: datetime | None = Field(
-        description="By the duration of nearly all such runs; null: unknown, for the reason in `why`."
+        description="Based on the duration of nearly all such runs; null: unknown, for the reason in `why`."
     )
-    why: str = Field(description="Why the latest time is unknown; empty: it is known.")
+    why: str = Field(description="Why the latest time is unknown; empty if it is known.")
     people: int = Field(description="Runs that wait for a person or are paused.")
     people_until: datetime | None = Field(description="Latest deadline of their waits.")
-    time_up_at: datetime | None = Field(description="Time when all of them have reached their time cap.")
+    time_up_at: datetime | None = Field(description="Time by which all of them have reached their time cap.")
 
 
 SAMPLE = 500  # newest runs read per state
 FEWEST = 10  # ended runs needed for a forecast
 USUALLY, NEARLY_ALL = 0.5, 0.95
 ACTIVE = [str(state) for state in State if state not in ENDED]
-# The time that each of the newest runs has taken so far; none for runs that may not begin yet.
+# The time that each of the newest runs has taken so far; none for runs that may not start yet.
 _LASTED = """
     SELECT v.version, f.ended, greatest(extract(epoch FROM f.lasted), 0)
     FROM unnest(%(versions)s::text[]) AS v(version) CROSS JOIN unnest(%(states)s::text[]) AS s(state)
@@ -71,7 +71,7 @@ MAX_ACTIVE = 10_000
 def forecasts(agent: str, versions: Sequence[str], *, is_counted: Mapping[str, bool]) -> dict[str, ForecastRow]:
     """Return the forecasts of versions with active runs, in two statements.
 
-    `is_counted` says whether all active runs of a version were counted."""
+    `is_counted` tells whether all active runs of a version were counted."""
     if not versions:
         return {}
     parameters: dict[str, Any] = {"agent": agent, "versions": list(versions)}
@@ -135,7 +135,7 @@ def _of_people(paused: int, asking: int) -> str:
 def within(lasted: Iterable[tuple[float, bool]], share: float) -> float | None:
     """Return the seconds after which this share of runs has ended; None if unknown.
 
-    Each run is given by its time so far and whether it has ended."""
+    Each run is a pair: its time so far, and whether it has ended."""
     left, survive = sorted(lasted, key=lambda one: (one[0], not one[1])), 1.0
     for i, (seconds, ended) in enumerate(left):
         if ended:
@@ -187,15 +187,15 @@ class VersionRow(Shape):
     version: AgentVersion
     is_known: bool = Field(description="Whether a process has or had this version.")
     is_closed: bool = Field(description="Closed to new starts.")
-    closed_by: str | None = Field(description="Actor who closed it; null: it is open.")
-    closed_at: datetime | None = Field(description="Time when it was closed; null: it is open.")
-    why: str | None = Field(description="Justification for closing it; null: it is open.")
+    closed_by: str | None = Field(description="Actor who closed it; null if it is open.")
+    closed_at: datetime | None = Field(description="Time when it was closed; null if it is open.")
+    why: str | None = Field(description="Justification for closing it; null if it is open.")
     served: bool = Field(description="Whether a live worker executes its runs.")
     workers: int = Field(description="Number of live workers that execute its runs.")
-    begins: int = Field(description="Number of these workers that start runs; the others only finish existing ones.")
+    begins: int = Field(description="Number of these workers that start runs; the others only finish runs.")
     living: int = Field(description="Active runs that you may see; counted up to 10,001 per state.")
-    runs: dict[str, int] = Field(description="By state, each counted up to 10,001.")
-    forecast: ForecastRow | None = Field(description="Null: no run is active, or you may not see all of them.")
+    runs: dict[str, int] = Field(description="Runs by state, each counted up to 10,001.")
+    forecast: ForecastRow | None = Field(description="Null if no run is active, or if you may not see all of them.")
 
     @property
     def graph_id(self) -> str:
@@ -215,8 +215,8 @@ class VersionRow(Shape):
 def versions_of(agent: str, *, only: str = "") -> list[VersionRow]:
     """Return an agent's versions, newest first, or only one of them, in at most three statements.
 
-    Only runs that the viewer may see are counted. The forecast uses all runs, so it is only made for viewers who see
-    all."""
+    Only runs that the viewer may see are counted. The forecast is based on all runs, so only viewers who may see all of
+    them get it."""
     who = viewer()
     parameters: dict[str, Any] = {
         "agent": agent,
@@ -275,13 +275,13 @@ def _version_row(
 
 BOUNDS = ("failed", "rejected", "stopped")
 MAX_JUDGED = 1000
-# A run and its continuations count as one. An approval that expired is not counted as rejected. A run that undoes its
-# effects before it fails counts as failed. If a run that had begun is migrated off the newer version, it counts as
+# A run and its continuations count as one run. An approval that expired is not counted as rejected. A run that undoes
+# its effects before it fails counts as failed. If a run that had begun is migrated off the newer version, it counts as
 # stopped, and its later course is still counted. A run has begun once a worker claimed it, even if it failed before its
-# first node. Rows are compared as text and not parsed, so that an unreadable one doesn't stop the judgement.
+# first node. Rows are compared as text and not parsed, so that an unreadable row doesn't prevent the evaluation.
 _TAKEN_OFF = """o.action = 'migrate' AND o.before ->> 'version' = wanted.graph
                  AND (o.after ->> 'how' <> 'unbegun' OR o.before ->> 'epoch' <> '0')"""
-# Tolerance for changes of the clock. Otherwise nothing can happen before a ramp's first start.
+# Tolerance for clock changes. Without a clock change, nothing precedes a ramp's first start.
 _SLACK = "interval '1 day'"
 _FIGURES = f"""
     SELECT wanted.ramp, figures.*
@@ -347,7 +347,10 @@ class FiguresRow(Shape):
 
 
 def figures_of(ramps: Sequence[Ramp]) -> dict[int, FiguresRow]:
-    """Return the figures of several ramps, in one statement. Only the newest runs are read, so that it stays fast."""
+    """Return the figures of several ramps, using one statement.
+
+    Only the newest runs are read, so that it stays fast.
+    """
     parameters: dict[str, Any] = {
         "ramps": [ramp.pk for ramp in ramps],
         "graphs": [ramp.to_graph for ramp in ramps],
@@ -373,22 +376,24 @@ class RampRow(Shape):
     state: Literal["on", "halted", "rolled_back", "done"] = Field(description="on, halted, rolled_back or done.")
     share: str = Field(description="Percentage of the starts that go to the newer version.")
     tags: list[str] = Field(description="Tags whose runs start on the newer version.")
-    bounds: dict[str, int | None] = Field(description="Percentages above which it halts; null: no bound.")
+    bounds: dict[str, int | None] = Field(description="Percentages above which the ramp halts; null for no bound.")
     at_least: int = Field(description="Number of runs started on the newer version before the bounds apply.")
     revision: int = Field(description="Increases with each change of the ramp.")
     set_by: ActorName
     made_at: datetime = Field(description="Time when it was created.")
-    halted_at: datetime | None = Field(description="Time when it halted itself; null: it did not.")
+    halted_at: datetime | None = Field(description="Time when it halted itself; null if it did not.")
     halted_by: dict[str, Any] | None = Field(
         description="Figures that halted it; only for callers who may see all runs."
     )
     ended_at: datetime | None = Field(description="Time when it was finished or rolled back; null: it is active.")
     figures: FiguresRow | None = Field(
-        description="Current figures for the bounds; null: the ramp is over, or you may not see all its runs."
+        description="Current figures for the bounds; null if the ramp is over, or if you may not see all its runs."
     )
-    to_new: int | None = Field(description="Starts that went to the newer version, up to 10,001; null as with figures.")
+    to_new: int | None = Field(
+        description="Starts that went to the newer version, up to 10,001; null whenever `figures` is null."
+    )
     to_old: int | None = Field(
-        description="Starts that stayed on the older version, up to 10,001; null as with figures."
+        description="Starts that stayed on the older version, up to 10,001; null whenever `figures` is null."
     )
 
     @property
@@ -437,13 +442,13 @@ def ramp_row(ramp: Ramp) -> RampRow:
 
 
 def percent(share: int) -> str:
-    """Return a share of 10,000 as a percentage without trailing zeros."""
+    """Return a share (out of 10,000) as a percentage without trailing zeros."""
     whole, rest = divmod(share, 100)
     return f"{whole}.{rest:02}".rstrip("0") if rest else str(whole)
 
 
 def newest_ramps(agent: str = "", *, limit: int, before: int | None = None) -> list[Ramp]:
-    """Return ramps before an id, newest first, of one agent or of all."""
+    """Return the ramps of one agent or of all, newest first, starting before an id."""
     found = Ramp.objects.order_by("-id")
     found = found.filter(agent=agent) if agent else found
     return list((found if before is None else found.filter(pk__lt=before))[:limit])

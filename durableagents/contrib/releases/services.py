@@ -1,7 +1,7 @@
 """Closes and opens versions for new runs, starts ramps between versions, and halts ramps automatically.
 
-Each act is one transaction with its record. Every start of an agent holds a lock in shared mode. The acts take it
-exclusively, so that no start in progress uses the old state."""
+Each act is one transaction with its record. Every start of an agent holds a lock in shared mode. Acts take the same
+lock in exclusive mode, so that no start in progress uses the old state."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ Share = Annotated[
         gt=0, le=100, decimal_places=2, strict=False, description="Percentage of the starts, with two decimal places."
     ),
 ]
-Bound = Annotated[int, Field(ge=1, le=100, description="Percentage of the runs that it started on the newer version.")]
+Bound = Annotated[
+    int, Field(ge=1, le=100, description="Percentage of the runs that the ramp started on the newer version.")
+]
 
 
 class RampBody(SteerBody):
@@ -45,7 +47,7 @@ class RampBody(SteerBody):
     It applies to a share of them, those with one of these tags, or both. The ramp is halted automatically when a figure
     exceeds its bound. A bound that is null never halts it."""
 
-    agent: Annotated[str, Field(min_length=1, max_length=64)] = Field(description="Agent whose starts it moves.")
+    agent: Annotated[str, Field(min_length=1, max_length=64)] = Field(description="Agent whose starts the ramp moves.")
     from_version: Version
     to_version: Version
     share: Share | None = Field(default=None, description="Percentage of the starts that go to the newer version.")
@@ -53,13 +55,15 @@ class RampBody(SteerBody):
         default=None, description="Tags whose runs start on the newer version."
     )
     failed: Bound | None = Field(
-        default=5, description="Percentage of failed runs above which it halts; null: no bound."
+        default=5, description="Percentage of failed runs above which the ramp halts; null: no bound."
     )
     rejected: Bound | None = Field(
-        default=20, description="Percentage of runs with a rejected approval above which it halts; null: no bound."
+        default=20,
+        description="Percentage of runs with a rejected approval above which the ramp halts; null: no bound.",
     )
     stopped: Bound | None = Field(
-        default=5, description="Percentage of runs that stopped for an operator above which it halts; null: no bound."
+        default=5,
+        description="Percentage of runs that stopped for an operator above which the ramp halts; null: no bound.",
     )
     at_least: Annotated[
         int, Field(ge=1, le=1000, description="Number of runs started on the newer version before the bounds apply.")
@@ -67,9 +71,11 @@ class RampBody(SteerBody):
 
 
 class RampActBody(SteerBody):
-    """With `revision` (the ramp's revision as last read), the request is refused if the ramp has changed since."""
+    """With `revision` (as you last read it), the request is refused if the ramp has changed since."""
 
-    revision: Annotated[int, Field(ge=1)] | None = Field(default=None, description="The ramp's revision as last read.")
+    revision: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="The ramp's revision as you last read it."
+    )
 
 
 class RaiseBody(RampActBody):
@@ -109,7 +115,7 @@ _VERSION = re.compile(r"(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})")
 
 @transaction.atomic
 def close_version(agent: str, version: str, *, by: Actor, justification: str) -> VersionGate:
-    """Close a version to new starts. Its code need not be installed yet.
+    """Close a version to new starts. The version's code need not be installed yet.
 
     Active runs, continuations and child runs continue. Raises NotInThisState, InvalidInput, NotFound, Forbidden,
     JustificationRequired, StartsUnderWay."""
@@ -120,7 +126,7 @@ def close_version(agent: str, version: str, *, by: Actor, justification: str) ->
         raise NotInThisState(f"Ramp {ramp.pk} sends starts to {agent}@{version}. Finish it or roll it back first.")
     gate = _locked_gate(agent, version)
     if gate.is_closed:
-        raise NotInThisState(f"{gate.graph_id} is closed to new starts already.")
+        raise NotInThisState(f"{gate.graph_id} is already closed to new starts.")
     return _set_gate(gate, True, by=by, why=why)
 
 
@@ -133,7 +139,7 @@ def open_version(agent: str, version: str, *, by: Actor, justification: str) -> 
     lock_out_starts(agent)
     gate = _locked_gate(agent, version)
     if not gate.is_closed:
-        raise NotInThisState(f"{gate.graph_id} is open to new starts.")
+        raise NotInThisState(f"{gate.graph_id} is already open to new starts.")
     return _set_gate(gate, False, by=by, why=why)
 
 
@@ -212,7 +218,7 @@ def create_ramp(body: RampBody, *, by: Actor) -> Ramp:
 @two_person("releases", needs=OPERATOR)
 @transaction.atomic
 def raise_ramp(ramp_id: int, body: RaiseBody, *, by: Actor) -> Ramp:
-    """Raise a ramp's share. Keys only move to the newer version.
+    """Raise a ramp's share. Raising the share moves keys only to the newer version.
 
     Raises InvalidInput for a share that isn't larger, RampMoved, NotInThisState, NotFound, Forbidden,
     JustificationRequired, StartsUnderWay."""
@@ -230,7 +236,7 @@ def raise_ramp(ramp_id: int, body: RaiseBody, *, by: Actor) -> Ramp:
 @two_person("releases", needs=OPERATOR, moving=frozenset({"counted_after"}))
 @transaction.atomic
 def resume_ramp(ramp_id: int, body: RampActBody, *, by: Actor) -> Ramp:
-    """Resume a halted ramp; its figures begin again. Raises what `raise_ramp` raises."""
+    """Resume a halted ramp; its figures restart from zero. Raises what `raise_ramp` raises."""
     why = _authorize("ramp_resume", by, body.justification)
     ramp = _locked_ramp(ramp_id, body.revision, Ramp.State.HALTED)
     before = recorded(ramp)
@@ -242,7 +248,10 @@ def resume_ramp(ramp_id: int, body: RampActBody, *, by: Actor) -> Ramp:
 
 @transaction.atomic
 def roll_back_ramp(ramp_id: int, body: RampActBody, *, by: Actor) -> Ramp:
-    """Roll a ramp back and close the newer version; its runs stay on it. Raises what `raise_ramp` raises."""
+    """Roll a ramp back and close the newer version; runs on the newer version stay on it.
+
+    Raises what `raise_ramp` raises.
+    """
     why = _authorize("ramp_rollback", by, body.justification)
     ramp = _locked_ramp(ramp_id, body.revision, Ramp.State.ON, Ramp.State.HALTED)
     before = recorded(ramp)
@@ -257,8 +266,8 @@ def roll_back_ramp(ramp_id: int, body: RampActBody, *, by: Actor) -> Ramp:
 def finish_ramp(ramp_id: int, body: RampActBody, *, by: Actor) -> Ramp:
     """Finish a ramp: from now on, its target gets all starts by name.
 
-    If the target is the older version, the newer one is closed. Raises what `raise_ramp` raises, and NotInThisState if
-    starts would get another version."""
+    If the target is the older version, the newer one is closed. Raises the errors of `raise_ramp`, and NotInThisState
+    if starts would get another version."""
     why = _authorize("ramp_finish", by, body.justification)
     ramp = _locked_ramp(ramp_id, body.revision, Ramp.State.ON)
     before = recorded(ramp)
@@ -367,7 +376,7 @@ _SYSTEM = Actor(kind="system", name="releases")
 
 
 def halt_ramps() -> int:
-    """Halt the ramps of which too many runs failed, were rejected or stopped for an operator. Return their number."""
+    """Halt the ramps with too many runs that failed, were rejected or stopped for an operator. Return their number."""
     return sum(_halt(ramp_id) for ramp_id in _ramps_above())
 
 

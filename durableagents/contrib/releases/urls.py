@@ -1,4 +1,4 @@
-"""Addresses of this app: `api_urls` below /api/v1, `console_urls` of its pages and forms."""
+"""URLs of this app: `api_urls` below /api/v1, `console_urls` of its pages and forms."""
 
 from django.urls import path
 

@@ -13,7 +13,7 @@ from ledger.verification.runs import EventLine, ReadJournal, compared
 
 
 class Assigned:
-    """Checks that a start's assignment row and its event agree, and that its version is that of the assigned side."""
+    """Checks that a start's assignment row and its event agree, and that the run has the assigned version."""
 
     NEEDS_NO_CONTENT = True
 
@@ -47,7 +47,7 @@ class Assigned:
             yield f"{len(self.events)} events assign a version"
         _, event = self.events[0]
         if row is None:
-            yield f"its start by ramp {event.ramp} has no row"
+            yield f"its assignment by ramp {event.ramp} has no row"
             return
         values = {"ramp_id": event.ramp, "is_new": event.is_new, "why": event.why, "place": event.place}
         yield from compared("its start by a ramp", row, values)

@@ -38,7 +38,7 @@ _STATES = {
 
 
 class VersionsPage(FormPage):
-    """An agent's versions side by side: their runs, which of them new starts get, and the ramp."""
+    """An agent's versions side by side: their runs, the version for new starts, and the ramp."""
 
     template = "releases/versions.html"
     section = "agents"
@@ -171,7 +171,7 @@ class MigrationsPage(Page):
 
 
 class _PreviewForm(MigrationPreviewBody):
-    """The form, which also has a reason once runs were previewed."""
+    """The form, which also asks for a reason once runs were previewed."""
 
     justification: str = ""
 
@@ -189,7 +189,7 @@ class MigrationPreviews(MigrationsPage):
             rows = migrating.preview(_agent_of(graph_id, body), body)
         except DurableAgentsError as error:
             return self.show_form(request, graph_id, Refused("look", error, form.kept))
-        # exactly these runs are migrated, whatever else matches by then
+        # exactly these runs are migrated, even if others match by then
         previewed = " ".join(str(row.run) for row in rows)
         return self.show_form(request, graph_id, typed=form.kept | {"runs": previewed}, rows=rows)
 
@@ -221,7 +221,8 @@ def _agent_of(graph_id: str, body: MigrationPreviewBody) -> str:
     return name
 
 
-# --- texts of forms; invalid values are left for the body's rules to refuse -------------------------------------------
+# --- texts of forms; invalid values are left to the body's validation to refuse
+# -------------------------------------------
 
 
 def _bound(text: str) -> Any:

@@ -1,4 +1,4 @@
-"""Replays files of `manage.py checkpoints export`, for agents' tests. It needs no server, database or settings."""
+"""Replays files of `manage.py checkpoints export`, for agents' tests. This needs no server, database or settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ SUFFIXES = (".json", ".sealed")
 
 
 class CheckpointDiffers(AssertionError):
-    """A file can't be replayed, or the code behaves differently. The `message` has the first difference."""
+    """A file can't be replayed, or the code behaves differently from the record.
+
+    The `message` has the first difference.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -27,7 +30,7 @@ class CheckpointDiffers(AssertionError):
 class Checkpoint:
     """The result of a replay.
 
-    `answered` is the number of calls that were answered from the record; `beyond` lists those after its end."""
+    `answered` is the number of calls that were answered from the record; `beyond` lists the calls after its end."""
 
     file: str
     answered: int
@@ -44,14 +47,14 @@ def replay_checkpoints(
 ) -> list[Checkpoint]:
     """Replay every file of a `directory` with the current code. Nothing is sent.
 
-    Each file must load, find its calls at the same places, and request nothing unrecorded before its end. `agents` are
-    the agents to replay with (by default, all imported ones). With `newest`, an agent's newest version replaces one
-    that is missing. `key` decrypts files (default: DURABLEAGENTS_CHECKPOINTS_KEY). Failing files are written to the
-    folder `dump`, reduced to the difference, which is added. Raises CheckpointDiffers with the first difference of each
-    file, or for an empty directory."""
+    Each file must load, and its replay must make the recorded calls in the same places and no others before the end.
+    `agents` are the agents to replay with (by default, all imported ones). With `newest`, an agent's newest version
+    stands in for one that is missing. `key` decrypts files (default: DURABLEAGENTS_CHECKPOINTS_KEY). Failing files are
+    written to the folder `dump`, reduced to the difference, which is added. Raises CheckpointDiffers with the first
+    difference of each file, or for an empty directory."""
     files = checkpoint_files(directory)
     if not files:
-        raise CheckpointDiffers(f"{directory}: there is no checkpoint: `manage.py checkpoints export` writes them")
+        raise CheckpointDiffers(f"{directory}: there is no checkpoint: create some with `manage.py checkpoints export`")
     done, problems = [], []
     for file in files:
         try:

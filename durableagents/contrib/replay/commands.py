@@ -35,7 +35,7 @@ def _lines(run_id: UUID, options: Mapping[str, Any]) -> Iterator[str]:
         with out.open("x") as file:
             file.write(text)
     except FileExistsError:
-        raise InvalidInput(f"{out} exists already: name a new file") from None
+        raise InvalidInput(f"{out} already exists: name a new file") from None
     except OSError as error:
         raise InvalidInput(f"cannot write {out}: {error.strerror}") from None
     except ValueError as error:  # includes InvalidRecording

@@ -16,8 +16,8 @@ from runs.engine.errors import UnknownAgent, UnknownVersion
 from runs.engine.recordings.recording import Recording
 from runs.queries.secret_fields import KEYS_SUFFIX, models_of, secret_paths
 
-# Selects the runs that may have contributed to a run's record, and their migrations: its origins, parents,
-# predecessors, continuations and their children. Forks of it don't contribute.
+# Selects the runs whose payloads a run's record may contain, and their migrations: its origins, parents, predecessors,
+# continuations and their children. Forks of the run don't contribute.
 _RELATED = """
     SELECT * FROM (WITH RECURSIVE related(id) AS (
         SELECT %s::uuid
@@ -34,14 +34,14 @@ _RELATED = """
 def declared_secrets(recording: Recording) -> Secrets:
     """Return the secrets in a recording, as declared by all models that contributed.
 
-    Raises InvalidRecording if one isn't installed here."""
+    Raises InvalidRecording if one of these models isn't installed here."""
     return all_secrets(versions_in(recording))
 
 
 def all_secrets(versions: Iterable[str]) -> Secrets:
     """Return the secrets that these versions (name@version) declare.
 
-    Raises InvalidRecording if one isn't installed here."""
+    Raises InvalidRecording if one of these models isn't installed here."""
     every = [_secrets_of_version(graph_id) for graph_id in versions]
     return Secrets(
         frozenset().union(*(each.fields for each in every)),
@@ -76,7 +76,9 @@ def versions_in(recording: Recording) -> list[str]:
             event_data = read_clear(bytes(clear))
             found |= {str(event_data["of"]), str(event_data["to"])}
         elif graph_id is None:
-            raise InvalidRecording(f"run {run_id}, which contributed to it, is gone, so its secret fields are unknown")
+            raise InvalidRecording(
+                f"run {run_id}, which contributed to it, no longer exists, so its secret fields are unknown"
+            )
         else:
             found.add(graph_id)
     return sorted(found)

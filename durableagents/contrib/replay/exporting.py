@@ -24,8 +24,8 @@ from runs.engine.agents import registry
 from runs.engine.recordings.recording import Recording
 from runs.models import ENDED, AgentVersion, State
 
-# For one version, selects the newest runs of each state with their newest visits. Ended runs count only if started
-# since a given time.
+# For one version, selects the newest runs of each state with their newest visits. Ended runs are included only if
+# started since a given time.
 _NEWEST = """
     SELECT c.run_id, c.seq, c.node, c.visit, r.created_at
     FROM unnest(%s::text[]) AS s(state)
@@ -52,7 +52,7 @@ class CheckpointPlace:
 
 
 def pick_checkpoints(limit: int, since: datetime, agent: str = "") -> Iterator[CheckpointPlace]:
-    """Yield representative checkpoints, at most `limit` of each version and node, taking one of each in turn."""
+    """Yield representative checkpoints, at most `limit` of each version and node, taking turns between them."""
     strata: dict[tuple[str, str], deque[CheckpointPlace]] = defaultdict(deque)
     for graph_id in _versions(agent):
         for each in _of_version(graph_id, limit, since):
@@ -120,7 +120,7 @@ def export(target: Path, options: ExportOptions, *, refresh: bool = False) -> Ex
     partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial.mkdir(mode=0o700)  # only this user can read it
+        partial.mkdir(mode=0o700)  # readable only by this user
         done = _fill(partial, options)
         if not done.files:
             why = f": {done.left_out[0]}" if done.left_out else ""
@@ -136,7 +136,7 @@ def export(target: Path, options: ExportOptions, *, refresh: bool = False) -> Ex
 
 
 def _check_target(target: Path, *, refresh: bool) -> None:
-    """Raise ExportFailed if the folder isn't empty. With `refresh`, it may be an earlier export."""
+    """Raise ExportFailed if the folder isn't empty. With `refresh`, the folder may be an earlier export."""
     if not target.exists():
         return
     if not target.is_dir():
@@ -165,7 +165,7 @@ def _rename_into_place(partial: Path, target: Path) -> None:
             _check_target(old, refresh=True)
         except ExportFailed:
             _restore_old(old, target)
-            raise ExportFailed(f"{target} was changed meanwhile by another program, and was not changed") from None
+            raise ExportFailed(f"{target} was changed meanwhile by another program, so it was not replaced") from None
     try:
         partial.rename(target)
     except OSError as error:
@@ -176,7 +176,10 @@ def _rename_into_place(partial: Path, target: Path) -> None:
 
 
 def _restore_old(old: Path, target: Path) -> None:
-    """Restore the old folder. Raises ExportFailed with its location if another folder took its name meanwhile."""
+    """Restore the old folder.
+
+    Raises ExportFailed with the old folder's location if another folder took its name meanwhile.
+    """
     try:
         if target.exists():
             raise FileExistsError

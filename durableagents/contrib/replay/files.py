@@ -78,7 +78,7 @@ def parse_file(text: str) -> Recording:
     except ValueError as error:
         raise InvalidRecording(f"it is not JSON: {error}") from None
     if not isinstance(found, dict) or found.get("what") != WHAT:
-        raise InvalidRecording(f"it is not a {WHAT}: `manage.py checkpoints export` writes them")
+        raise InvalidRecording(f"it is not a {WHAT}: create some with `manage.py checkpoints export`")
     try:
         return _read(FILES.upgraded(found.get("format"), found))
     except UnknownFormat as error:
@@ -96,7 +96,7 @@ def _read(found: Mapping[str, Any]) -> Recording:
         raise TypeError("it contains no run")
     graph_id = str(found["graph_id"])
     if graph_id != f"{created.agent}@{created.version}" and not _was_moved(graph_id, created, checkpoint, found):
-        raise ValueError(f"it is of {graph_id}, but its first event of {created.agent}@{created.version}")
+        raise ValueError(f"it is for {graph_id}, but its first event is for {created.agent}@{created.version}")
     return Recording(
         run_id=str(found["run"]),
         graph_id=graph_id,

@@ -1,6 +1,6 @@
 """The pytest plugin: `pytest --checkpoints DIR` replays each file in DIR with the current code, as a test.
 
-An agent's own tests can use the fixture `checkpoint`, the path of a file, and are run for each file."""
+An agent's own tests can use the fixture `checkpoint`, the path of a file, and run once for each file."""
 
 # `--checkpoints-agents` names the agents' modules (default: DURABLEAGENTS_AGENTS). `--checkpoints-dump` is a folder for
 # failing files. `--checkpoints-newest` lets an agent's newest version replace a missing one.

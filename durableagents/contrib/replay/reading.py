@@ -40,7 +40,7 @@ _HOLDS = (
     e.ChildStarted,
     e.AnswerTakenOver,
 )
-MAX_EVENTS = 5_000  # per visit; a larger recording is too large to keep next to code
+MAX_EVENTS = 5_000  # limit per visit; a larger recording is too large to keep in a code repository
 
 
 def read_visit(run_id: UUID, seq: int) -> Recording:
@@ -86,10 +86,10 @@ def read_visit(run_id: UUID, seq: int) -> Recording:
 def _of_one_version(
     created: e.RunCreated, entered: e.Event, at: Snapshot, tail: list[e.Event]
 ) -> tuple[str, Snapshot, list[e.Event]]:
-    """Return version, start and events of a visit, during which the run may have been migrated.
+    """Return the version, start and events of a visit, even if the run was migrated during it.
 
-    If the newer version replayed the visit, it is that version's visit, from the state it was given. Otherwise it is
-    the older version's, up to the migration."""
+    If the newer version replayed the visit, the result is that version's visit, with the state that it was given.
+    Otherwise the result is the older version's visit, up to the migration."""
     left = next((i for i, x in enumerate(tail) if isinstance(x, e.RunMigrated) and x.how == REENTERED), len(tail))
     tail = tail[:left]
     graph_id, _ = version_of(created, entered, tail)
@@ -172,4 +172,4 @@ def make_test(run_id: UUID, *, paths: Sequence[str], salt: bytes, payloads: str)
         moved = next((x for x in tail if isinstance(x, e.RunMigrated)), None)
         if moved is None:
             raise
-        raise InvalidRecording(f"it was moved from {moved.of} to {moved.to}, and {error}") from None
+        raise InvalidRecording(f"it was migrated from {moved.of} to {moved.to}, and {error}") from None

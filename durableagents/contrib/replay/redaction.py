@@ -29,17 +29,17 @@ MIN_LENGTH = 4  # shorter values are replaced only as whole values, not within o
 _SALT = 16
 _IN_JSON = 2  # how often a text can be escaped when it is JSON within a text, such as a model's arguments
 # Matches a text in JSON that can't be parsed (such as truncated JSON); for a field, also as much of its value as is
-# there.
+# present.
 _STRING = r'"((?:[^"\\]|\\.)*)(?:"|\\?\Z)'
 _FIELD = re.compile(rf"{_STRING}(?:(\s*:\s*)(?:{_STRING}|([^\s\",\[\]{{}}]+))?)?", re.DOTALL)
-_NAMED = re.compile(r'"([^"\\]*)"\s*:')  # it ignores what the characters before it mean
+_NAMED = re.compile(r'"([^"\\]*)"\s*:')  # the match ignores the meaning of the characters before it
 
 
 class Secrets(NamedTuple):
     """Declared secrets.
 
     `fields` are lower-case names, and `keys` are mappings (with depth) whose keys are secret. With `is_all`, any field
-    may hold a secret. `patterns` are the ends of paths that tools redact."""
+    may contain a secret. `patterns` are endings of the paths that tools redact."""
 
     fields: frozenset[str] = frozenset()
     keys: frozenset[tuple[str, int]] = frozenset()
@@ -54,7 +54,7 @@ NOTHING = Secrets()
 class Redaction:
     """The redaction of one export.
 
-    Fields are private by the ends of their paths (`customer.name`, `*` for any name) or by their models.
+    Fields are private by the endings of their paths (`customer.name`, `*` for any name) or as declared by their models.
 
     `salt` differs in each export."""
 
@@ -63,7 +63,7 @@ class Redaction:
     declared: Secrets = NOTHING
     _known: dict[str, str] = field(default_factory=dict, init=False)
     _encodings: dict[str, list[Callable[[str], str]]] = field(default_factory=dict, init=False)
-    # Those of `paths` that have not occurred in any document yet.
+    # The members of `paths` that have not occurred in any document yet.
     unmatched: dict[str, Pattern] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -128,7 +128,7 @@ class Redaction:
         if not _looks_like_json(text):
             return
         try:
-            # If a name occurs twice, both values are collected, because readers differ in which one they use.
+            # If a name occurs twice, both values are collected, because parsers differ in which one they use.
             self._collect(json.loads(text, object_pairs_hook=_object_with_duplicates), path)
         except (ValueError, RecursionError):
             self._collect_unreadable(text, path)
@@ -136,7 +136,7 @@ class Redaction:
     def _collect_unreadable(self, text: str, path: tuple[str, ...]) -> None:
         """Collect from JSON that is truncated or nested too deeply.
 
-        If it names a private field, the whole text is private."""
+        If the text names a private field, the whole text is private."""
         keys = {name for name, _ in self.declared.keys}
         fields = [(_unescaped(name), words, bare) for name, is_named, words, bare in _FIELD.findall(text) if is_named]
         for name, words, bare in (*fields, *((name, "", "null") for name in _NAMED.findall(text))):
@@ -199,7 +199,7 @@ class Redaction:
                 return value
 
     def _in_json(self, text: str, path: tuple[str, ...]) -> str:
-        """Redact a text. If it is JSON, the result is JSON too."""
+        """Redact a text. If the text is JSON, the result is JSON too."""
         if _looks_like_json(text):
             try:
                 found = json.loads(text)
@@ -274,7 +274,7 @@ class Redaction:
 def remove_keys(recording: Recording) -> Recording:
     """Remove idempotency keys and callback tokens.
 
-    It is done in every mode, because they would authenticate as the run."""
+    This is done in every mode, because they could be used to act as the run."""
     return replace(
         recording, events=tuple(map(_without_key, recording.events)), before=tuple(map(_without_key, recording.before))
     )
@@ -290,7 +290,7 @@ def _without_key(event: e.Event) -> e.Event:
 def _texts_for_people(event: e.Event, payload: dict[str, Any]) -> tuple[str, ...]:
     """Return the payload fields that hold text for people.
 
-    They quote arguments in shortened form, so private values in them can't be found by matching."""
+    These texts quote arguments in shortened form, so private values in them can't be found by matching."""
     is_a_forks = isinstance(event, e.WaitOpened) and "binds" in payload
     return ("traceback", "justification", *(("about",) if is_a_forks else ()))
 

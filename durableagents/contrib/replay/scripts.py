@@ -23,7 +23,7 @@ Timed = tuple[e.Event, datetime]
 
 
 def without_moves(events: Sequence[e.Event], times: Sequence[datetime]) -> tuple[list[e.Event], list[datetime]]:
-    """Return events and times as if the run had one version, without migrations and the visits they ended.
+    """Return events and times as if the run had one version, leaving out migrations and the visits that they ended.
 
     Raises InvalidRecording."""
     kept: list[Timed] = []
@@ -36,7 +36,9 @@ def without_moves(events: Sequence[e.Event], times: Sequence[datetime]) -> tuple
             continue
         inside = [each for each in kept if visit and _is_of(each[0], visit)]
         if event.how == REPLAYED or any(isinstance(x, e.MessageHandled) for x, _ in inside):
-            raise InvalidRecording(f"it was moved from {event.of} to {event.to}: neither version's code did all of it")
+            raise InvalidRecording(
+                f"it was migrated from {event.of} to {event.to}: neither version's code performed all of it"
+            )
         kept = [each for each in kept if each not in inside]
         visit, left = 0, left + (1 if visit else 0)
     return [event for event, _ in kept], [at for _, at in kept]
@@ -50,7 +52,7 @@ def _is_of(event: e.Event, visit: int) -> bool:
 
 
 def _renumbered(event: e.Event, left: int) -> e.Event:
-    """Renumber an event's slots after visits were dropped."""
+    """Renumber an event's slots to account for dropped visits."""
 
     def renumber(slot: str) -> str:
         return _VISIT.sub(lambda found: f"0.{int(found[2]) - left}", slot, count=1) if _VISIT.match(slot) else slot
@@ -262,7 +264,7 @@ def _lines(events: Sequence[e.Event]) -> Iterator[str]:
             case e.ApprovalVoted(verdict="approve" | "abstain"):
                 yield f"story.{event.verdict}({slot}, {_actor_arguments(event)})"
             case e.ApprovalDecided(verdict="approved") if event.approval_id in voted:
-                pass  # the last vote has a line of its own
+                pass  # the last vote gets a line of its own
             case e.ApprovalDecided():
                 verb = "approve" if event.verdict == "approved" else "reject"
                 more = ", fail=True" if payload.get("then") == "fail" else ""
@@ -329,11 +331,12 @@ def _end(run: RecordedRun) -> str:
     return f"story.{_ENDS[run.state]}({text})"
 
 
-# --- run once before it is returned -----------------------------------------------------------------------------------
+# --- run the test once before it is returned
+# -----------------------------------------------------------------------------------
 
 
 def proven_source_of_test(run: RecordedRun) -> str:
-    """Return the source of a test that passes with the current code. Raises InvalidRecording.
+    """Return the source of the test, after it passed with the current code. Raises InvalidRecording.
 
     If branches run in another order, the test doesn't check the order of effects."""
     text = source_of_test(run)
@@ -342,7 +345,7 @@ def proven_source_of_test(run: RecordedRun) -> str:
         text = source_of_test(run, in_order=False)
         problem = _problem_of(text)
     if problem is not None:
-        raise InvalidRecording(f"the test does not pass in memory: {problem}")
+        raise InvalidRecording(f"the test fails when run in memory: {problem}")
     return text
 
 

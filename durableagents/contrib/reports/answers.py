@@ -17,7 +17,7 @@ def csv_file(report: Report, table: str = "") -> HttpResponse:
 
 
 def json_file(report: Report) -> HttpResponse:
-    """Return a report as a JSON file. Its bytes are those covered by the digest of a stored report."""
+    """Return a report as a JSON file. The digest of a stored report covers exactly these bytes."""
     return _file(as_bytes(report.to_json()), "application/json", f"{_name(report)}.json")
 
 

@@ -29,11 +29,11 @@ _BOTH = (OPERATOR, AUDITOR)
 
 
 class DefinitionRow(Shape):
-    """The meaning of a report in plain English."""
+    """The definition of a report in plain English."""
 
     counts: str = Field(description="What counts.")
-    leaves_out: str = Field(description="Data that does not count.")
-    period: str = Field(description="The time that decides whether something is in the period.")
+    leaves_out: str = Field(description="Data that is left out.")
+    period: str = Field(description="The time by which something falls into the period.")
 
 
 class ReportRow(Shape):
@@ -41,9 +41,9 @@ class ReportRow(Shape):
 
     name: str = Field(description="Name of the report.")
     title: str = Field(description="Title of the report.")
-    about: str = Field(description="Its content in one sentence.")
+    about: str = Field(description="Content of the report in one sentence.")
     definition: DefinitionRow = Field(description="Definition of the report.")
-    queries: dict[str, str] = Field(description="Its SQL statements by name.")
+    queries: dict[str, str] = Field(description="SQL statements of the report, by name.")
     needs_run: bool = Field(description="Whether it is about one run instead of a period.")
 
 
@@ -55,7 +55,7 @@ class FigureRow(Shape):
     name: str = Field(description="Name of the figure.")
     label: str = Field(description="Its title.")
     kind: str = Field(description="text, run, time, number, seconds, usd, amount, percent or bytes.")
-    value: str | int | bool | None = Field(description="Its value; decimals and times are strings.")
+    value: str | int | bool | None = Field(description="Value of the figure; decimals and times are strings.")
 
 
 class ColumnRow(Shape):
@@ -69,7 +69,7 @@ class TableRow(Shape):
     title: str = Field(description="Its title.")
     total: int = Field(description="Total number of rows; `rows` has at most 2000 of them.")
     columns: list[ColumnRow] = Field(description="Its columns.")
-    rows: list[list[str | int | bool | None]] = Field(description="Its rows; decimals and times are strings.")
+    rows: list[list[str | int | bool | None]] = Field(description="Rows of the table; decimals and times are strings.")
 
 
 class ReportContent(Shape):
@@ -77,10 +77,12 @@ class ReportContent(Shape):
 
     report: str = Field(description="Name of the report.")
     title: str = Field(description="Title of the report.")
-    made_at: datetime = Field(description="Time when it was made.")
-    from_: datetime | None = Field(alias="from", description="Beginning of its period; null: it is about one run.")
-    to: datetime | None = Field(description="End of its period, exclusive; null: it is about one run.")
-    subject: str = Field(description="Run that it is about; empty: a period.")
+    made_at: datetime = Field(description="Time when the report was made.")
+    from_: datetime | None = Field(
+        alias="from", description="Beginning of its period; null for a report about one run."
+    )
+    to: datetime | None = Field(description="End of its period, exclusive; null for a report about one run.")
+    subject: str = Field(description="Run that it is about; empty for a report about a period.")
     notes: list[str] = Field(description="Limitations, such as rows left out.")
     figures: list[FigureRow] = Field(description="Its figures.")
     tables: list[TableRow] = Field(description="Its tables.")
@@ -94,9 +96,9 @@ class StoredRow(Shape):
     schedule: str = Field(description="daily, weekly or monthly.")
     starts_at: datetime = Field(description="Beginning of its period.")
     ends_at: datetime = Field(description="End of its period, exclusive.")
-    made_at: datetime = Field(description="Time when it was made.")
+    made_at: datetime = Field(description="Time when the report was made.")
     sha256: str = Field(description="SHA-256 of its JSON, as `GET /api/v1/stored-reports/{stored_id}` returns it.")
-    problem: str = Field(description="Why it could not be made; empty: it was.")
+    problem: str = Field(description="Why it could not be made; empty if it was made.")
 
 
 class StoredReportPage(Page):
@@ -108,8 +110,8 @@ class FindingRow(Shape):
 
     id: int = Field(description="Id of the finding.")
     kind: str = Field(description="Kind of fact, such as `contradicting_receipt`.")
-    run_id: UUID | None = Field(description="Run of the call; null: not about one run.")
-    seq: int | None = Field(description="Journal event of the fact; null: none.")
+    run_id: UUID | None = Field(description="Run of the call; null if the fact is not about one run.")
+    seq: int | None = Field(description="Journal event of the fact; null if there is none.")
     slot: str = Field(description="Slot of the call; empty: not known.")
     attempt: int | None = Field(description="Attempt of the call, from 0; null: not known.")
     tool: str = Field(description="Tool of the call; empty: not known.")
@@ -120,8 +122,8 @@ class FindingRow(Shape):
     state: str = Field(description="open or closed.")
     verdict: str = Field(description="duplicate or no_duplicate; empty: open.")
     root_cause: str = Field(description="Root cause; empty: open.")
-    closed_by: str = Field(description="Person who closed it; empty: open.")
-    closed_at: datetime | None = Field(description="Time when it was closed; null: open.")
+    closed_by: str = Field(description="Person who closed it; empty while it is open.")
+    closed_at: datetime | None = Field(description="Time when it was closed; null while it is open.")
 
 
 class FindingPage(Page):
@@ -129,11 +131,16 @@ class FindingPage(Page):
 
 
 _PARAMETERS = [
-    OpenApiParameter("from", str, "query", description="First day or moment of the period; default: 30 days before."),
+    OpenApiParameter("from", str, "query", description="First day or time of the period; default: 30 days before."),
     OpenApiParameter("to", str, "query", description="Last day (inclusive) or end of the period; default: now."),
     OpenApiParameter("run", UUID, "query", description="Run that the report is about, if it is about one run."),
     OpenApiParameter("format", str, "query", description="json (default) or csv."),
-    OpenApiParameter("table", str, "query", description="In CSV, only this table; default: all, below their titles."),
+    OpenApiParameter(
+        "table",
+        str,
+        "query",
+        description="For CSV: include only this table; default: all tables, each below its title.",
+    ),
 ]
 
 
@@ -163,7 +170,7 @@ class OneReport(ApiView):
         form = query.choice("format", catalogue.FORMATS) or "json"
         table = query.text("table") or ""
         if table and form != "csv":
-            raise ParseError("Query parameter 'table' is for CSV: add format=csv, or leave it out.")
+            raise ParseError("Query parameter 'table' is only for CSV: add format=csv, or leave it out.")
         try:
             made = catalogue.make(kind, query.text("from") or "", query.text("to") or "", query.text("run") or "")
         except PeriodProblem as problem:
@@ -189,7 +196,7 @@ class StoredReports(ApiView):
 
 
 class OneStoredReport(ApiView):
-    """A stored report. Its bytes have the SHA-256 shown in the list."""
+    """A stored report. The bytes have the SHA-256 shown in the list."""
 
     roles = {"GET": _BOTH}
 
@@ -236,7 +243,7 @@ class FindingClosing(ApiView):
 def stored(stored_id: int) -> StoredReport:
     """Return a stored report.
 
-    Raises NotFound, also if the report could not be made or no longer matches its digest."""
+    Raises NotFound, even if the report exists but could not be made or no longer matches its digest."""
     found = StoredReport.objects.filter(pk=stored_id, problem="").first() if stored_id < 2**63 else None
     if found is None or not is_as_stored(found):
         raise NotFound("stored report with its digest", stored_id)

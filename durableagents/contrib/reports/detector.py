@@ -1,8 +1,8 @@
 """A periodic job that finds duplicate effects in the record.
 
-It continues where the last pass ended, within a time limit. Each finding is stored under a key of its own, so reading a
-fact again, late or in another order adds no second finding. Facts are judged by the order of the journal, not by the
-order in which they are read."""
+It continues where the last pass ended, within a time limit. Each finding is stored under a key of its own, so a fact
+that is read again, late or in another order adds no second finding. Facts are evaluated in the order of the journal,
+not by the order in which they are read."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from runs.engine.tape import CALLED_BACK, Tape, payload_of
 log = logging.getLogger("durableagents.contrib.reports.detector")
 
 Kind = Finding.Kind
-# The kinds of events that are read. They have an index (migration 0001).
+# The kinds of events that are read. An index covers them (migration 0001).
 KINDS = ("ToolAnsweredLate", "CallbackArrivedLate", "ToolOutcomeUnknown", "ToolRedispatched")
 IS_DUE = """NOT EXISTS (
     SELECT FROM reports_detectorplace WHERE checked_at > clock_timestamp() - interval '1 minute' AND NOT is_behind)"""
 # Rows newer than this are read again by the next pass, because transactions that were still open may have written rows
 # with an earlier time or number.
 EVENTS_OVERLAP, ENTRIES_OVERLAP = timedelta(minutes=10), timedelta(minutes=1)
-# A late answer is examined again for this long, until the call has a recorded answer.
+# A late answer is examined again until the call has a recorded answer, but no longer than this.
 PENDING_FOR = timedelta(days=30)
 PASS_SECONDS = 20.0
 EVENTS_BATCH, ENTRIES_BATCH, PENDING_BATCH = 500, 5000, 500
@@ -61,7 +61,7 @@ class Fact:
 
 @dataclass(slots=True)
 class _Pass:
-    """The positions up to which this pass has read, which may be beyond those that are stored."""
+    """The positions up to which this pass has read, which may be ahead of the stored ones."""
 
     event: tuple[datetime, UUID, int] | None = None
     entry: int | None = None
@@ -82,7 +82,7 @@ def detect() -> int:
 
 @transaction.atomic
 def _step(reading: _Pass) -> bool:
-    """Read one batch of everything. Returns False if another process is reading."""
+    """Read one batch of each kind of fact. Returns False if another process is reading."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [_LOCK])
         if not cursor.fetchone()[0]:
@@ -137,7 +137,7 @@ _EVENTS = """
 
 
 def _read_events(place: DetectorPlace, reading: _Pass, now: datetime, facts: list[Fact]) -> bool:
-    """Judge the next events; return whether there may be more."""
+    """Examine the next events; return whether there may be more."""
     after = reading.event or (place.event_at or _FIRST_MOMENT, UUID(int=0), 0)
     with connection.cursor() as cursor:
         cursor.execute(_EVENTS, [*after, EVENTS_BATCH])
@@ -156,7 +156,7 @@ def _read_events(place: DetectorPlace, reading: _Pass, now: datetime, facts: lis
 def _judged(run_id: UUID, seq: int, at: datetime, slot: str, attempt: int) -> list[Fact]:
     """Return the findings that an event of a call suggests.
 
-    If its key or a stored value is unavailable, the event is noted for later, so that it doesn't delay others."""
+    If its key or a stored value is unavailable, the event is put aside for later, so that it doesn't delay others."""
     try:
         return list(_judge(run_id, seq, at, slot, attempt))
     except ContentUnavailable as error:
@@ -166,7 +166,7 @@ def _judged(run_id: UUID, seq: int, at: datetime, slot: str, attempt: int) -> li
 
 
 def _judge(run_id: UUID, seq: int, at: datetime, slot: str, attempt: int) -> Iterator[Fact]:
-    """Yield the findings that an event of a call suggests, judged by all events of that attempt."""
+    """Yield the findings that an event of a call suggests, looking at all events of that attempt."""
     rows = Event.objects.filter(run_id=run_id, slot=slot, attempt=attempt).order_by("seq")
     on_record: list[tuple[int, e.Event]] = []
     for number, clear, sealed in rows.values_list("seq", "clear", "sealed"):
@@ -190,7 +190,7 @@ def _judge(run_id: UUID, seq: int, at: datetime, slot: str, attempt: int) -> Ite
                 yield Fact(Kind.CONTRADICTION, f"late:{run_id}:{seq}", recorded_event.tool, what, **call)
         case e.ToolOutcomeUnknown():
             if isinstance(recorded_event.payload, dict) and "key_rejected" in recorded_event.payload:
-                what = "The upstream system rejected the key of the call, as it does for a key that it has seen."
+                what = "The upstream system rejected the key of the call, as it does with a key that was already used."
                 yield Fact(Kind.KEY_REJECTED, f"key:{run_id}:{seq}", recorded_event.tool, what, **call)
 
 
@@ -199,7 +199,7 @@ def _compare(
 ) -> Iterator[Fact]:
     """Yield a finding if the call was sent twice and the answers differ.
 
-    If there is no recorded answer yet, the event is noted for later."""
+    If there is no recorded answer yet, the event is put aside for later."""
     returned = next((event for event in on_record if isinstance(event, e.ToolReturned)), None)
     if returned is None:
         if not any(event.fact == "result" or isinstance(event, e.ToolReconciled) for event in on_record):
@@ -213,7 +213,7 @@ def _compare(
 
 
 def _is_same_effect(late: Any, recorded: Any, external_id: str | None) -> bool:
-    """Return whether two answers are about the same effect: they are equal, or both contain its external id."""
+    """Return whether two answers describe the same effect: they are equal, or both contain its external id."""
     return late == recorded or (external_id is not None and external_id in _texts(late))
 
 
@@ -269,7 +269,7 @@ def _read_pending(now: datetime, facts: list[Fact]) -> None:
         PendingCheck.objects.filter(run_id=row.run_id, seq=row.seq).delete()
         at, slot, attempt = event or (now, None, 0)
         if slot is not None and at > now - PENDING_FOR:
-            # notes the event again if there is still no answer
+            # puts the event aside again if there is still no answer
             facts.extend(_judged(row.run_id, row.seq, at, slot, attempt))
 
 
@@ -285,7 +285,7 @@ _TWO_IDS = """
 
 
 def _read_entries(place: DetectorPlace, reading: _Pass, now: datetime, facts: list[Fact]) -> bool:
-    """Judge the next ledger entries. Return whether there may be more."""
+    """Examine the next ledger entries. Return whether there may be more."""
     with connection.cursor() as cursor:
         cursor.execute(_ENTRIES, [place.entry if reading.entry is None else reading.entry, ENTRIES_BATCH])
         rows = cursor.fetchall()
@@ -310,7 +310,7 @@ def _read_probes(place: DetectorPlace, facts: list[Fact]) -> None:
 
     bad = {
         Probe.Verdict.IGNORES: "A probe sent one key twice, and the upstream system executed both.",
-        Probe.Verdict.HOOK_DENIES: "A probe showed that the hook denies calls that happened, so they are repeated.",
+        Probe.Verdict.HOOK_DENIES: "A probe showed that the hook denies calls that did happen, so they are repeated.",
     }
     for row in Probe.objects.filter(pk__gt=place.probe).order_by("pk")[:EVENTS_BATCH]:
         if what := bad.get(Probe.Verdict(row.verdict)):

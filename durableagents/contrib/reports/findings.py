@@ -1,4 +1,7 @@
-"""Findings by people: report a duplicate effect, and close a finding with its root cause. Both are recorded."""
+"""What people do with findings: report a duplicate effect, and close a finding with its root cause.
+
+Both are recorded.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,10 @@ from runs.services.bodies import SteerBody
 class FindingBody(SteerBody):
     """A duplicate effect that a person has seen.
 
-    The justification says what happened twice, and how the person knows."""
+    The justification tells what happened twice, and how the person knows."""
 
     run_id: Annotated[UUID, Field(strict=False)] | None = Field(
-        default=None, description="Run whose effect happened twice; leave out if unknown."
+        default=None, description="Run whose effect happened twice; leave it out if unknown."
     )
     tool: str = Field(default="", max_length=200, description="Tool whose effect happened twice, if known.")
 

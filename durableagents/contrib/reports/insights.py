@@ -20,7 +20,7 @@ from durableagents.contrib.reports.tables import Column
 from ledger.clock import database_now, lapse
 from ledger.web.page_base import Page
 
-# Label, days and number of bars, by the value of `over`.
+# Label, days and number of bars for each value of `over`.
 PERIODS = {"24h": ("24 hours", 1, 24), "7d": ("7 days", 7, 28), "30d": ("30 days", 30, 30)}
 MAX_SHOWN = (
     *("completion_percent", "median_seconds", "wait_p95_seconds", "tokens_per_completed", "usd_per_completed"),
@@ -85,7 +85,7 @@ def _readable(column: Column, text: str, exact: str) -> tuple[Column, str]:
 
 
 def chart(spans: Sequence[Span], series: Series, label: str) -> SafeString:
-    """Return stacked bars as SVG without scripts or inline styles. The title of each bar has its figures."""
+    """Return stacked bars as SVG without scripts or inline styles. The title of each bar contains its figures."""
     most = max(1, *(sum(of(span) for _, of in series) for span in spans))
     return format_html(
         '<svg class="graph" viewBox="0 0 {} {}" role="img" aria-label="{}" preserveAspectRatio="none">{}</svg>',

@@ -1,6 +1,6 @@
 """Findings about duplicate effects, stored reports, and samples of the database's size.
 
-All but `DetectorPlace` and `PendingCheck` are append-only."""
+All tables except `DetectorPlace` and `PendingCheck` are append-only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ledger.models import append_only
 
 
 class Finding(models.Model):
-    """A recorded fact that suggests a duplicate effect. It is open until it has a closure."""
+    """A recorded fact that suggests a duplicate effect. A finding is open until it has a closure."""
 
     class Kind(models.TextChoices):
         CONTRADICTION = "contradicting_receipt", "Contradicting receipt"
@@ -22,7 +22,7 @@ class Finding(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     kind = models.TextField(choices=Kind.choices)
-    key = models.TextField(unique=True, help_text="Key of the fact, so that it is stored once.")
+    key = models.TextField(unique=True, help_text="Key of the fact, so that it is stored only once.")
     run_id = models.UUIDField(null=True)
     seq = models.BigIntegerField(null=True, help_text="The journal event of the fact.")
     slot = models.TextField(blank=True, default="")
@@ -45,11 +45,11 @@ class Finding(models.Model):
 
 
 class Closure(models.Model):
-    """The end of a finding: whether the effect happened twice, and the reason."""
+    """The closure of a finding: whether the effect happened twice, and the reason."""
 
     class Verdict(models.TextChoices):
         DUPLICATE = "duplicate", "It happened twice"
-        NO_DUPLICATE = "no_duplicate", "It did not happen twice"
+        NO_DUPLICATE = "no_duplicate", "The effect did not happen twice"
 
     finding = models.OneToOneField(Finding, on_delete=models.PROTECT, primary_key=True, related_name="closure")
     verdict = models.TextField(choices=Verdict.choices)
@@ -72,10 +72,10 @@ class DetectorPlace(models.Model):
 
     id = models.SmallIntegerField(primary_key=True)
     checked_at = models.DateTimeField(null=True)
-    event_at = models.DateTimeField(null=True, help_text="Events before it have been examined.")
+    event_at = models.DateTimeField(null=True, help_text="Events before this one have been examined.")
     entry = models.BigIntegerField(default=0, help_text="Ledger entries up to this one have been examined.")
     probe = models.BigIntegerField(default=0, help_text="Probes up to this one have been examined.")
-    is_behind = models.BooleanField(default=True, help_text="There was more to read than one pass may read.")
+    is_behind = models.BooleanField(default=True, help_text="Whether more was left than one pass may read.")
 
 
 class PendingCheck(models.Model):

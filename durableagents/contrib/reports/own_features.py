@@ -1,4 +1,4 @@
-"""The feature of this app: the detector, size samples, scheduled reports, and links on core pages."""
+"""The feature of this app: the detector, size samples, scheduled reports, and links on the core's pages."""
 
 from __future__ import annotations
 

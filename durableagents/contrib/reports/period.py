@@ -1,4 +1,4 @@
-"""The period of a report: from one moment (included) to another (excluded), in UTC. Pure."""
+"""The period of a report: from one point in time (included) to another (excluded), in UTC. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class PeriodProblem(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """All moments from `start` (included) to `end` (excluded)."""
+    """The time from `start` (included) to `end` (excluded)."""
 
     start: datetime
     end: datetime
@@ -29,9 +29,10 @@ class Period:
 
 
 def read_period(start: str, end: str, now: datetime) -> Period:
-    """Parse a period from two texts, which are days (the last one included) or moments.
+    """Parse a period from two texts, which are days (the last one included) or times.
 
-    Without an end, it ends now. Without a start, it covers the last 30 days before its end. Raises PeriodProblem."""
+    Without an end, the period ends now. Without a start, the period covers the 30 days before its end. Raises
+    PeriodProblem."""
     until = _moment("to", end, is_end=True) if end else now
     try:
         since = _moment("from", start, is_end=False) if start else until - timedelta(days=DEFAULT_DAYS)
@@ -43,7 +44,7 @@ def read_period(start: str, end: str, now: datetime) -> Period:
         )
     if until - since > timedelta(days=MAX_DAYS):
         raise PeriodProblem(
-            f"The period is {(until - since).days} days long, at most {MAX_DAYS} are allowed: choose a shorter one."
+            f"The period is {(until - since).days} days long, but at most {MAX_DAYS} are allowed: choose a shorter one."
         )
     return Period(since, until)
 
@@ -62,7 +63,7 @@ def _moment(name: str, text: str, *, is_end: bool) -> datetime:
 
 
 def iso(at: datetime) -> str:
-    """Return a moment as ISO 8601 in UTC, to the second."""
+    """Return a time as ISO 8601 in UTC, to the second."""
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -13,7 +13,7 @@ from durableagents.contrib.reports.tables import Figure, Report, Table
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """The definition of a report: what it counts, what it leaves out, and what its period refers to."""
+    """The definition of a report: what it counts, what it leaves out, and by which time things fall into its period."""
 
     counts: str
     leaves_out: str
@@ -31,7 +31,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """The result of a report's function."""
+    """The result of the function that makes a report."""
 
     figures: Sequence[Figure] = ()
     tables: Sequence[Table] = ()
@@ -41,7 +41,7 @@ class Content:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportKind:
-    """One kind of report. `queries` are the statements shown to readers, each by what it reads."""
+    """One kind of report. `queries` are the statements shown to readers, each under the name of what it reads."""
 
     name: str
     title: str
@@ -57,7 +57,7 @@ class ReportKind:
     def shown_queries(self) -> dict[str, str]:
         """Return the statements as shown to readers.
 
-        The condition that limits them to visible runs is replaced by a comment."""
+        The condition that limits rows to visible runs is replaced by a comment."""
         return {
             what: sql.strip().replace("{seen}", "/* a run that you may see */ true")
             for what, sql in self.queries.items()
@@ -82,7 +82,7 @@ class ReportKind:
 
 def _cuts(tables: Sequence[Table]) -> list[str]:
     return [
-        f"{each.title}: the first {len(each.rows)} of {each.total} rows. Choose a shorter period to see the others."
+        f"{each.title}: the first {len(each.rows)} of {each.total} rows. Choose a shorter period to see the other rows."
         for each in tables
         if each.is_cut
     ]

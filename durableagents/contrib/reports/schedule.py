@@ -34,9 +34,9 @@ def scheduled() -> list[ReportKind]:
 
 
 def store_is_due() -> str:
-    """Return the SQL condition that reports of the last complete period are missing.
+    """Return the SQL condition that is true if reports of the last complete period are missing.
 
-    It also requires that runs existed before the end of the period."""
+    It is false if no run existed before the end of the period."""
     schedule = settings.DURABLEAGENTS.report_schedule
     if schedule == "off":
         return "false"
@@ -62,7 +62,7 @@ def _store(kind: ReportKind, schedule: str, period: Period) -> int:
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s, hashtext(%s))", [_LOCK, kind.name])
         if not cursor.fetchone()[0]:
-            return 0  # another process is making it
+            return 0  # another process is making this report
     of = {"name": kind.name, "schedule": schedule, "ends_at": period.end}
     if StoredReport.objects.filter(**of).exists():
         return 0
@@ -94,7 +94,7 @@ def is_as_stored(report: StoredReport) -> bool:
 
 
 def mail_is_due() -> str:
-    """Return the SQL condition that reports stored in the last days may have to be announced."""
+    """Return the SQL condition that is true if reports stored in the last days may still have to be announced."""
     recipients = settings.DURABLEAGENTS.report_recipients
     if not (mail.is_set() and recipients):
         return "false"

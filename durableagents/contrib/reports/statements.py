@@ -14,7 +14,8 @@ from ledger.errors import DurableAgentsError
 from ledger.web.seeing.viewers import Viewer, viewer
 from runs.seen import is_of_seen, is_seen
 
-# Limit for one statement. Pages and the API wait for it, so it is below DURABLEAGENTS_WEB_STATEMENT_SECONDS.
+# Limit for one statement. Pages and the API wait for a statement this long, so the limit is below
+# DURABLEAGENTS_WEB_STATEMENT_SECONDS.
 WEB_SECONDS = 12
 # Limit for reports made by schedule or from a shell.
 SHELL_SECONDS = 300
@@ -33,7 +34,7 @@ class ReportTooLarge(DurableAgentsError):
     def __init__(self, seconds: int) -> None:
         super().__init__(
             f"A query of this report took longer than {seconds} seconds. Choose a shorter period, or make the report "
-            "in a shell, where it has more time: `manage.py reports run`."
+            "in a shell, where it gets more time: `manage.py reports run`."
         )
 
 
@@ -72,12 +73,12 @@ def rows_of(sql: str, params: Params) -> list[tuple[Any, ...]]:
 
 
 def seen_run(alias: str = "r", who: Viewer | None = None) -> tuple[str, dict[str, Any]]:
-    """Return the condition that a row of runs_run is visible, with named parameters."""
+    """Return the SQL condition for a row of runs_run to be visible, with named parameters."""
     return _named(*is_seen(alias, who or viewer()))
 
 
 def of_seen_run(column: str, who: Viewer | None = None) -> tuple[str, dict[str, Any]]:
-    """Return the condition that another table's run is visible, with named parameters."""
+    """Return the SQL condition for the run of another table's row to be visible, with named parameters."""
     return _named(*is_of_seen(column, who or viewer()))
 
 
@@ -88,9 +89,9 @@ def _named(text: str, values: list[Any]) -> tuple[str, dict[str, Any]]:
     return text, named
 
 
-# Finds the first row of a table that was written at or after a moment, by a binary search over row numbers. Rows are
-# numbered as they are written, so it reads some forty rows, and needs no index by time. Rows of concurrent transactions
-# can be out of order, so callers begin a little earlier and compare the times themselves.
+# Finds the first row of a table that was written at or after a given time, by a binary search over row numbers. Rows
+# are numbered as they are written, so the search reads about forty rows, and needs no index by time. Rows of concurrent
+# transactions can be out of order, so callers begin a little earlier and compare the times themselves.
 _FIRST = """
     WITH RECURSIVE halving(low, high) AS (
         SELECT coalesce(min(id), 0), coalesce(max(id), -1) + 1 FROM {table}
@@ -104,8 +105,8 @@ _FIRST = """
 
 
 def first_id(table: str, moment: Any) -> int:
-    """Return the number of the first row of `table` at or after a moment.
+    """Return the number of the first row of `table` at or after a given time.
 
-    If there is none, the result is above all numbers."""
+    If there is none, the result is greater than all numbers."""
     ((found,),) = rows_of(_FIRST.format(table=table), {"moment": moment})
     return int(found)

@@ -37,7 +37,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table. `total` is the number of all rows, of which `rows` holds the first ones."""
+    """A table. `total` is the number of all rows; `rows` contains only the first ones."""
 
     name: str
     title: str
@@ -71,7 +71,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One number of the report. A `value` of None: nothing to count."""
+    """One figure of the report. A `value` of None means that there was nothing to count."""
 
     name: str
     label: str
@@ -88,7 +88,7 @@ UNITS: Mapping[str, str] = {"percent": " %", "seconds": " s", "usd": " USD", "by
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A finished report. `subject` is the run that it is about; `notes` mention its limitations."""
+    """A finished report. `subject` is the run that it is about; `notes` describe its limitations."""
 
     name: str
     title: str
@@ -214,12 +214,15 @@ def cell(value: Value) -> str:
 
 
 def inert(text: str) -> str:
-    """Return text that no spreadsheet treats as a formula. A quote is put before texts that begin like one."""
+    """Return text that no spreadsheet treats as a formula.
+
+    A quote is put in front of a text that begins like a formula.
+    """
     text = text.replace("\x00", "\ufffd")
     return f"'{text}" if text.lstrip(" ").startswith(_FORMULA) else text
 
 
 def as_bytes(content: Mapping[str, Any]) -> bytes:
-    """Return the JSON of a report as bytes, for which the digest of a stored report is computed."""
+    """Return the JSON of a report as bytes; the digest of a stored report is computed from them."""
     text = json.dumps(content, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
     return text.encode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""Pages of reports: the list, a report on screen, on paper and as a file, and the forms for findings."""
+"""Pages of reports: the list, a report on screen, in print and as a file, and the forms for findings."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class StoredPage(Page):
         if report is not None and request.GET.get("format") == "csv":
             return answers.csv_file(report)
         known = catalogue.REPORTS.get(row.name)
-        problem = "" if is_intact else "Its content no longer has its digest: it was changed in the database."
+        problem = "" if is_intact else "The content no longer matches its digest: it was changed in the database."
         context = {
             "kind": known,
             "title": _title(row.name),
@@ -170,7 +170,7 @@ class NewClosure(NewFinding):
 
 
 def _file(request: HttpRequest) -> str:
-    """Return the URL of this report as a file, ready for the format to be appended."""
+    """Return the URL of this report as a file; callers append the format."""
     query = request.GET.copy()
     for name in ("format", "fragment", "since"):
         query.pop(name, None)

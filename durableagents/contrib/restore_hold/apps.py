@@ -16,7 +16,7 @@ class RestoreHoldConfig(AppConfig):
     def ready(self) -> None:
         """Install this app's feature.
 
-        Raises ImproperlyConfigured if the app halts is not installed, since a hold is a halt."""
+        Raises ImproperlyConfigured if the app `halts` is not installed, since a hold is a halt."""
         if not apps.is_installed("durableagents.contrib.halts"):
             raise ImproperlyConfigured(
                 "durableagents.contrib.restore_hold needs durableagents.contrib.halts in INSTALLED_APPS"

@@ -14,10 +14,11 @@ DAMAGED: Reason = "damaged-head"
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """The position of the database, and what it knows about a host's head.
+    """The position of the database, and what the database knows about a host's head.
 
-    `had` and `accepted` describe the head's line if it has ended in this database. `is_accepted` says that the halt for
-    which the head waits was lifted, and `is_vouched` that a live worker found its own host's head here."""
+    `had` and `accepted` describe the head's line of marks if that has ended in this database. `is_accepted` says that
+    the halt for which the head waits was lifted, and `is_vouched` that a live worker found the head of its own host in
+    this database."""
 
     system: str
     timeline: int
@@ -40,7 +41,7 @@ class Database:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The database contains everything that the head knows of."""
+    """The database contains everything up to the head."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,8 @@ Verdict = Found | Adopt | Hold
 def compare(head: Head | HeadDamaged | None, database: Database, *, sends: bool = True) -> Verdict:
     """Return the verdict for a host's head.
 
-    `sends` is False for web processes. They send nothing, so a host without a head is no reason for them to hold."""
+    `sends` tells whether the process sends calls; it is False for web processes. These send nothing, so a host without
+    a head is no reason to hold."""
     verdict = _verdict(head, database, sends)
     if not isinstance(verdict, Hold):
         return verdict
@@ -91,7 +93,7 @@ def _verdict(head: Head | HeadDamaged | None, database: Database, sends: bool) -
         return Found()
     return Hold(
         "unconfirmed",
-        f"Host {database.host_name} recorded more than this host knows: a worker there has to start first.",
+        f"Host {database.host_name} recorded more than this host knows: a worker must start on this host first.",
     )
 
 
@@ -104,14 +106,16 @@ def _without_head(head: Head | HeadDamaged | None, database: Database, sends: bo
         return Adopt("a living worker vouches")
     if not sends:
         return Found()
-    return Hold("no-head", "The database has runs and this host has no head file: it may be a restored backup.")
+    return Hold(
+        "no-head", "The database has runs but this host has no head file, so the database may be a restored backup."
+    )
 
 
 def _contradiction(head: Head, database: Database) -> Hold | None:
     if head.system != database.system:
         return Hold(
             "other-system",
-            f"This is another database cluster: its system identifier is {database.system}, not {head.system}.",
+            f"This is a different database cluster: its system identifier is {database.system}, not {head.system}.",
         )
     known = database.number if database.line == head.line else database.accepted
     if known is None:
@@ -119,12 +123,12 @@ def _contradiction(head: Head, database: Database) -> Hold | None:
     if known < head.number:
         return Hold(
             "behind",
-            f"The database lacks what workers committed: it has mark {known}, and this host saw mark {head.number}.",
+            f"The database lacks commits of workers: it has mark {known}, but this host saw mark {head.number}.",
         )
     if database.timeline < head.timeline:
-        return Hold("behind", f"The database is on timeline {database.timeline}, and was on {head.timeline}.")
+        return Hold("behind", f"The database is on timeline {database.timeline}, but was on {head.timeline}.")
     if database.lsn < head.lsn:
-        return Hold("behind", f"The database is at {lsn_text(database.lsn)}, and was at {lsn_text(head.lsn)}.")
+        return Hold("behind", f"The database is at {lsn_text(database.lsn)}, but was at {lsn_text(head.lsn)}.")
     return None
 
 

@@ -13,9 +13,9 @@ from durableagents.contrib.restore_hold.heads import Head
 from runs.fleet import members
 
 GRANT = "GRANT EXECUTE ON FUNCTION pg_control_system() TO {role}"
-# The timeline is read from the name of the WAL file, because the control file lags behind a promotion. The row of a
-# live worker only counts if its session lock is held: a restored database has the row, but not the lock. The table of
-# schedules may be missing, so their act records show whether there were any.
+# The timeline is read from the name of the WAL file, because the control file lags behind a promotion. A live worker's
+# row counts only if its session lock is held: a restored database has the row, but not the lock. The table of schedules
+# may be missing, so their act records show whether there were any.
 _TIMELINE = "('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int"
 _LSN = "pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint"
 STATE = f"""
@@ -34,12 +34,12 @@ STATE = f"""
            (SELECT max(p.accepted) FROM restore_hold_pastline p WHERE p.line = %s),
            coalesce((SELECT h.stage = 'lifted' FROM runs_halt h WHERE h.halt = %s ORDER BY h.n DESC LIMIT 1), false)
     FROM (SELECT 1) one LEFT JOIN restore_hold_mark m ON m.id = 1"""
-# Sets the next mark. It changes nothing if the line has ended or this is another database.
+# Sets the next mark. It has no effect if the line has ended or this is a different database.
 SET_MARK = f"""
     UPDATE restore_hold_mark SET number = number + 1, host = %s, host_name = %s, at = clock_timestamp()
     WHERE id = 1 AND line = %s AND timeline = {_TIMELINE} RETURNING number, {_TIMELINE}, {_LSN}"""
 READ_MARK = f"SELECT number, {_TIMELINE}, {_LSN} FROM restore_hold_mark WHERE id = 1 AND line = %s"
-# Lets a worker vouch for the database. It changes nothing if the worker already did so on this server.
+# Records that a worker vouches for the database. It has no effect if the worker has already done so on this server.
 VOUCH = f"""
     INSERT INTO restore_hold_voucher AS v (worker, timeline, server_began)
     VALUES (%s, {_TIMELINE}, pg_postmaster_start_time())

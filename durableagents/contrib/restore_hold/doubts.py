@@ -1,4 +1,4 @@
-"""Calls in doubt after a restore: those to be sent first, and those that may have happened already."""
+"""Calls in doubt after a restore: those that would be sent first, and those that may already have happened."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ledger.web.seeing.viewers import viewer
 from runs.engine.agents import Agent, registry
 
 MAX_LISTED = 200
-# Runs with an event within this time before the newest event were active when the record of the backup ends.
+# Runs with an event within this time before the newest event were active at the end of the record in the backup.
 NEAR_MINUTES = 10
 # Sorted in the order in which workers claim runs.
 _NEXT = """
@@ -47,8 +47,8 @@ _UNANSWERED = """
 class NextCall:
     """A run that continues once the hold is lifted.
 
-    `tools` are those its node may call, by name and class. `is_near` means that its last event is close to the end of
-    the record, so more may have happened than the database knows."""
+    `tools` are the tools that its node may call, by name and class. `is_near` means that its last event is close to the
+    end of the record, so more may have happened than the database knows."""
 
     run: UUID
     agent: str
@@ -75,7 +75,7 @@ class Unanswered:
 
 @dataclass(frozen=True, slots=True)
 class UnknownOutcomeLists:
-    """Both lists, each with at most MAX_LISTED rows. `is_cut`: more exist."""
+    """The two lists of calls in doubt, each with at most MAX_LISTED rows. `is_cut`: more exist."""
 
     upcoming: Sequence[NextCall]
     unanswered: Sequence[Unanswered]
@@ -112,7 +112,7 @@ def _next_call(
         node = node or agent.start
         tools = tools or tools_of(agent, node)
     except DurableAgentsError:
-        pass  # this process doesn't have that version, so only the node's name is known
+        pass  # this process doesn't have the run's version, so only the node's name is known
     return NextCall(run, graph_id, state, node, kind, at, waits, tools, is_near)
 
 

@@ -1,6 +1,6 @@
 """Practises a restore: a base backup of the running installation is restored next to it, verified, timed and removed.
 
-The running database is only read. The copy can only be reached by a socket in a private folder, and nothing is sent
+The running database is only read. The copy can only be reached over a socket in a private folder, and nothing is sent
 from it."""
 
 from __future__ import annotations
@@ -45,13 +45,14 @@ _POSITION = """
 _CAN_REPLICATE = "SELECT rolsuper OR rolreplication FROM pg_roles WHERE rolname = current_user"
 _TABLESPACES = "SELECT count(*) FROM pg_tablespace WHERE spcname NOT IN ('pg_default', 'pg_global')"
 _IS_HELD = "SELECT count(*) FROM runs_haltnow WHERE scope = 'all' AND key = %s AND NOT is_staged"
-# The check that precedes every intent, here for a run that doesn't exist. It fails with DA007 if everything is halted.
+# The check that precedes every intent, tried here for a run that doesn't exist. It fails with DA007 if everything is
+# halted.
 _INTENT = "SELECT runs_check_halts(gen_random_uuid(), ARRAY[]::ledger_line[])"
 HALTED = "DA007"
 
 
 class DrillImpossible(Exception):
-    """The drill can't be done here. The message says why, and what to do."""
+    """The drill can't be performed here. The message says why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +81,8 @@ class Check:
 class Report:
     """The result of a drill.
 
-    RTO is the time from the start of the restore until the copy is verified. RPO is what had been acknowledged when the
-    backup was complete, and is not in the copy."""
+    RTO is the time from the start of the restore until the copy is verified. RPO is the data that had been acknowledged
+    when the backup was complete, but is not in the copy."""
 
     began_at: str
     server: str
@@ -132,7 +133,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The server to back up: how to connect for the backup, where its programs are, and which account runs them."""
+    """The server to back up: how to connect for the backup, where its programs are, and the account that runs them."""
 
     conninfo: str
     binaries: Path
@@ -141,7 +142,7 @@ class Source:
 
 
 def drill(say: Callable[[str], None], folder: Path | None = None) -> Report:
-    """Do a drill; `folder` holds the copy meanwhile. Raises DrillImpossible, psycopg.Error, OSError."""
+    """Perform a drill; `folder` holds the copy meanwhile. Raises DrillImpossible, psycopg.Error, OSError."""
     source = _source(settings.DURABLEAGENTS)
     with (
         psycopg.connect(source.conninfo, autocommit=True) as live,
@@ -214,14 +215,13 @@ def _programs(major: int) -> Path:
             continue
         done = subprocess.run([folder / "postgres", "--version"], capture_output=True, text=True, check=False)
         version = done.stdout.split()[-1].split(".")[0] if done.stdout.split() else "?"
-        # Some builds print more than a number. Their programs are tried anyway.
+        # Some builds print more than a number. The programs of such builds are tried anyway.
         if version == str(major) or not version.isdecimal():
             return folder
         versions.append(version)
-    there = f"only those of {', '.join(versions)} are here" if versions else "they are not on PATH"
+    there = f"only programs of {', '.join(versions)} were found" if versions else "they are not on PATH"
     raise DrillImpossible(
-        f"the server is PostgreSQL {major}, and its programs postgres and pg_basebackup are needed: {there}. Install"
-        " its packages"
+        f"the server is PostgreSQL {major}, so its postgres and pg_basebackup are needed: {there}. Install its packages"
     )
 
 
@@ -295,13 +295,15 @@ def _run(source: Source, program: str, *arguments: str | Path) -> None:
 
 @contextmanager
 def _copy_running(place: Path, source: Source) -> Iterator[str]:
-    """Restore the backup, start a server on it that nobody else can reach, and yield its address."""
+    """Restore the backup, start a private server on it, and yield its connection address."""
     restored, log = place / "restored", place / "log" / "postgres.log"
     try:
         shutil.copytree(place / "backup", restored, symlinks=True)
     except shutil.Error as error:
         raise DrillImpossible(f"the backup can't be copied: {error.args[0][0][2]}") from None
-    (restored / "postgresql.auto.conf").unlink(missing_ok=True)  # it could start archiving, or follow another server
+    (restored / "postgresql.auto.conf").unlink(
+        missing_ok=True
+    )  # the copy could start archiving, or follow another server
     for signal_file in ("recovery.signal", "standby.signal"):
         (restored / signal_file).unlink(missing_ok=True)
     hba, ident, config = (place / f"{name}.conf" for name in ("pg_hba", "pg_ident", "postgresql"))
@@ -352,7 +354,7 @@ def _await_start(process: subprocess.Popen[bytes], address: str, log: Path) -> N
 
 
 def _checks(place: Path, copy: psycopg.Connection[Any], address: str) -> Iterator[Check]:
-    """Yield the checks, each made when it is requested: the record, the seals if they are installed, and the hold."""
+    """Yield the checks, each performed on request: the record, the seals if they are installed, and the hold."""
     environment = {
         **os.environ,
         "DATABASE_URL": address,
@@ -363,7 +365,7 @@ def _checks(place: Path, copy: psycopg.Connection[Any], address: str) -> Iterato
         "DURABLEAGENTS_RESTORE_HEAD": str(place / "none" / "restore.head"),
         "DURABLEAGENTS_RESTORE_HOLD": "1",
     }
-    # Comes first, while the copy is unchanged; the other checks may write to it.
+    # This check comes first, while the copy is unchanged; the others may write to it.
     yield _command(environment, "every run's record", ["ledger", "verify", "--all"])
     if "seals" in get_commands():
         yield _command(environment, "seals", ["seals", "verify"])
@@ -387,7 +389,7 @@ def _command(environment: Mapping[str, str], name: str, argv: Sequence[str], pas
 
 
 def _hold(environment: Mapping[str, str], copy: psycopg.Connection[Any]) -> Check:
-    """Check that a process without a head holds the copy, and that the database refuses intents under the hold."""
+    """Check that a process without a head places the hold on the copy, and that it then refuses intents."""
     check = _command(environment, "the copy holds", ["restore_hold", "check"], passes=(0, 1))
     row = copy.execute(_IS_HELD, [REASON]).fetchone()
     if row == (0,):
@@ -408,7 +410,7 @@ def _hold(environment: Mapping[str, str], copy: psycopg.Connection[Any]) -> Chec
 def _runtime_address(address: str) -> str:
     """Return the copy's address as a URL, for commands.
 
-    It uses the role that took the backup, which is harmless, because the copy is thrown away."""
+    It uses the role that took the backup, which is harmless, because the copy is deleted afterwards."""
     parts = conninfo_to_dict(address)
     name = f"{quote(str(parts['user']))}@/{quote(str(parts['dbname']))}"
     return f"postgresql://{name}?{'&'.join(f'{key}={quote(str(parts[key]))}' for key in ('host', 'port'))}"

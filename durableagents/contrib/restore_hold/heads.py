@@ -27,7 +27,7 @@ class Head:
     """A host's head.
 
     `line` and `number` name a mark of the database; None if nothing is known. `waits_for` is the halt that the host
-    placed or joined because the database lacks this head."""
+    placed, or found in place, because the database lacks this head."""
 
     host: UUID
     system: str = ""
@@ -50,7 +50,7 @@ def path() -> Path:
 
 @contextmanager
 def locked() -> Iterator[None]:
-    """Lock the file against other processes of this host. Raises OSError, also if the folder isn't writable."""
+    """Lock the file against other processes of this host. Raises OSError, for example if the folder isn't writable."""
     file = path()
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(file.with_name(f"{file.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -24,8 +24,8 @@ from runs.fleet.procfs import host as this_host
 REASON = "restored-database"
 SYSTEM = Actor(kind="system", name="restore-hold")
 REQUESTED, FOUND = "requested", "found"
-ALL_FOUND = "Every host that reported a missing head found it in this database since."
-_WHY = "Nothing is sent until an operator has compared it with the upstream systems (Halts lists unknown outcomes)."
+ALL_FOUND = "Every host that reported a missing head has since found it in this database."
+_WHY = "Nothing is sent until an operator has compared it with upstream systems (see unknown outcomes under Halts)."
 
 log = logging.getLogger("durableagents.restore_hold")
 
@@ -39,7 +39,7 @@ def read_head() -> Head | HeadDamaged | None:
 
 
 def settle(*, sends: bool = True) -> Verdict:
-    """Compare, then place the hold, lift it, or follow this database, depending on the result.
+    """Compare the head with the database; depending on the result, place the hold, lift it, or follow this database.
 
     Raises django.db.Error, IntentsUnderWay, and OSError for the head file."""
     with heads.locked():
@@ -49,7 +49,7 @@ def settle(*, sends: bool = True) -> Verdict:
         match verdict:
             case Found():
                 if isinstance(head, Head) and (sends or head.waits_for is not None):
-                    heads.write(replace(head, waits_for=None))  # so that an unwritable file fails early
+                    heads.write(replace(head, waits_for=None))  # so that an unwritable file causes an early error
                 _note_found(head, database)
             case Adopt():
                 _adopt(head, database, verdict)
@@ -75,7 +75,10 @@ def find_hold() -> HaltNow | None:
 
 
 def findings_of(halt: UUID) -> list[Finding]:
-    """Return the last authentic finding of each host under this hold. Requests by people are included separately."""
+    """Return the last authentic finding of each host under this hold.
+
+    Requests by people are returned too, as entries of their own.
+    """
     last: dict[tuple[UUID, bool], Finding] = {}
     for each in Finding.objects.filter(halt=halt).order_by("id"):
         if each.is_authentic:
@@ -130,7 +133,7 @@ def _adopt(head: Head | HeadDamaged | None, database: Database, adopt: Adopt) ->
 
 
 def _end_lines(halt: UUID, mark: Mark) -> None:
-    """Record up to which mark of each line the operator accepted the loss.
+    """Record, for each line, the mark up to which the operator accepted the loss.
 
     Other hosts whose head isn't newer may then follow."""
     accepted = {mark.line: mark.number}
@@ -167,8 +170,8 @@ def _note_found(head: Head | HeadDamaged | None, database: Database) -> None:
 def _is_ours(finding: Finding, head: Head) -> bool:
     """Return whether this host reported the finding.
 
-    It may have done so before its head file was restored, and the file contains the host's id, so host name and path
-    are compared too."""
+    The report may be older than a restore of the head file, which contains the host's id, so host name and path are
+    compared too."""
     here = (this_host(), str(heads.path()))
     return finding.host == head.host or (finding.host_name, finding.head.get("file")) == here
 

@@ -1,7 +1,7 @@
 """Keeps the head file up to date while this worker commits.
 
-A thread sets a mark in the database, then writes it to the file. Once the mark is committed, every commit that returned
-before the mark was begun precedes it in the write-ahead log."""
+A thread sets a mark in the database, then writes it to the file. Every commit that had returned when the mark was begun
+comes before the committed mark in the write-ahead log."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Marker(threading.Thread):
         self._hang_up()
 
     def end(self) -> None:
-        """Set a last mark and stop, within a few seconds."""
+        """Set a final mark and stop, within a few seconds."""
         self._is_ending.set()
         self.join(OVERDUE_SECONDS)
 
@@ -110,10 +110,10 @@ class Marker(threading.Thread):
         self._next_refresh = now + REFRESH_SECONDS
 
     def _follow(self, statement: str) -> bool:
-        """Set or read the mark, and write it to the file if it is newer. Return whether that was done.
+        """Set or read the mark, and write it to the file if it is newer. Return whether both were done.
 
-        If the mark or the file is missing, or the mark went back, the database was restored in place, and it is
-        compared again."""
+        If the mark or the file is missing, or the mark went backwards, the database was restored in place, so compare
+        it again."""
         head = holding.read_head()
         if not isinstance(head, Head) or head.line is None or head.waits_for is not None:
             return self._settle()
@@ -145,7 +145,7 @@ class Marker(threading.Thread):
 
 
 def _advance(head: Head) -> None:
-    """Write the head, unless another process of this host wrote a newer one or found that it must hold."""
+    """Write the head, unless another process of this host wrote a newer one or placed a hold."""
     with heads.locked():
         known = heads.read()
         if known is None or known.waits_for is not None:
@@ -187,14 +187,14 @@ def marking(count_commits: Callable[[], int]) -> Iterator[None]:
 
 
 def is_overdue() -> bool:
-    """Return whether this worker must send nothing, because its head file can't be kept up to date."""
+    """Return whether this worker must not send anything because its head file can't be kept up to date."""
     return _marker is not None and _marker.is_overdue
 
 
 async def check_connection(link: Connection) -> None:
     """Compare the head with the database of a worker's new connection, and hold if the database lacks the head.
 
-    Raises psycopg.OperationalError if they can't be compared, so that the connection isn't used."""
+    Raises psycopg.OperationalError if the two can't be compared, so that the connection isn't used."""
     if not is_on():
         return
     head = holding.read_head()
@@ -232,7 +232,7 @@ def check_process(kind: str) -> str | None:
             log.warning("whether the database was restored can't be checked: %s: %s", heads.path(), error.strerror)
             return None
         return (
-            f"cannot write the head file {heads.path()} ({error.strerror}), by which a restored database is detected:"
+            f"cannot write the head file {heads.path()} ({error.strerror}), needed to detect a restored database:"
             " make room or name another file in DURABLEAGENTS_RESTORE_HEAD"
         )
     except DurableAgentsError as error:

@@ -13,23 +13,25 @@ class Mark(models.Model):
     A database that has the mark in a head also has every commit that returned before that mark."""
 
     id = models.SmallIntegerField(primary_key=True)
-    line = models.UUIDField(help_text="Replaced when an operator accepts a restored database.")
+    line = models.UUIDField(
+        help_text="Id of the line of marks; a new one begins when an operator accepts a restored database."
+    )
     number = models.BigIntegerField()
-    host = models.UUIDField(null=True, help_text="Host that set it last.")
+    host = models.UUIDField(null=True, help_text="Host that last set the mark.")
     host_name = models.TextField(blank=True, default="")
     at = models.DateTimeField()
     timeline = models.IntegerField(
-        help_text="Timeline of the server when this mark began: a promoted server begins another."
+        help_text="Timeline of the server when this mark began: a promoted server begins a new timeline."
     )
-    began_with = models.UUIDField(null=True, help_text="The halt after whose lifting this mark began.")
+    began_with = models.UUIDField(null=True, help_text="The halt that was lifted before this line of marks began.")
 
 
 class Voucher(models.Model):
     """A worker that found its host's head in this database.
 
-    It counts while the worker holds its session lock on the same server. Backups don't contain the lock. A promoted or
-    restored server has the row too, so the server's start and timeline are compared, because the worker reconnects to
-    it."""
+    The row counts while the worker holds its session lock on the same server. Backups contain the row, but not the
+    lock. A promoted or restored server has the row too, so the server's start and timeline are compared, because the
+    worker reconnects to it."""
 
     worker = models.UUIDField(primary_key=True)
     timeline = models.IntegerField()
@@ -42,7 +44,7 @@ class PastLine(models.Model):
     Either an operator accepted the database without the marks after `had`, or the server was promoted."""
 
     line = models.UUIDField()
-    had = models.BigIntegerField(null=True, help_text="Its last mark in this database.")
+    had = models.BigIntegerField(null=True, help_text="The line's last mark in this database.")
     accepted = models.BigIntegerField(help_text="Highest mark of a host that may continue with this database.")
     halt = models.UUIDField(null=True)
     at = models.DateTimeField()
@@ -53,7 +55,10 @@ class PastLine(models.Model):
 
 
 class Finding(Coded):
-    """A host's result of comparing its head file with the database under a halt. The host's newest one counts."""
+    """A host's result of comparing its head file with the database under a halt.
+
+    Only the host's newest result counts.
+    """
 
     halt = models.UUIDField()
     host = models.UUIDField()

@@ -1,4 +1,4 @@
-"""The feature of this app: a comparison at each start and connection, and a thread that maintains the head file."""
+"""The feature of this app: a comparison at each start and new connection, and a thread that maintains the head file."""
 
 from __future__ import annotations
 

@@ -30,7 +30,10 @@ _TAG = OpenApiParameter("tag", str, "query", description="Only runs with this ta
 
 
 class RetentionPolicyRow(Shape):
-    """A retention policy. Empty fields match any run. If several policies match a run, the longest one counts."""
+    """A retention policy.
+
+    Empty fields match any run. If several policies match a run, the one that keeps it longest counts.
+    """
 
     id: int = Field(description="Id of the policy.")
     agent: str = Field(description="Name of the agent.")
@@ -48,15 +51,15 @@ class RetentionPolicyRow(Shape):
 
 
 class LegalHoldRow(Shape):
-    """A legal hold, on one run and all runs related to it, or on all runs that match every given field."""
+    """A legal hold, on one run and all runs related to it, or on all runs that match all given fields."""
 
     id: int = Field(description="Id of the hold.")
-    run_id: UUID | None = Field(description="The run; null: by the other fields.")
+    run_id: UUID | None = Field(description="The run; null if the other fields select the runs.")
     agent: str = Field(description="Name of the agent; empty: any.")
     tag: str = Field(description="Tag of the runs; empty: any.")
     business_key: str = Field(description="Business key of the runs; empty: any.")
-    created_from: datetime | None = Field(description="Runs created at this time or later; null: any.")
-    created_to: datetime | None = Field(description="Runs created at this time or before; null: any.")
+    created_from: datetime | None = Field(description="Runs created at this time or later; null for any time.")
+    created_to: datetime | None = Field(description="Runs created at this time or before; null for any time.")
     reason: str = Field(description="Justification.")
     set_by: ActorName
     at: datetime = Field(description="Time when it was placed.")
@@ -89,8 +92,8 @@ class ArchivedRunRow(Shape):
     digest: str = Field(description="SHA-256 of the file.")
     size: int = Field(description="Size of the file in bytes.")
     at: datetime = Field(description="Time of the archiving.")
-    deleted_at: datetime | None = Field(description="Time when the archive was deleted; null: it is there.")
-    erased_at: datetime | None = Field(description="Time when the run's content was erased; null: it was not.")
+    deleted_at: datetime | None = Field(description="Time when the archive was deleted; null if it was not deleted.")
+    erased_at: datetime | None = Field(description="Time when the run's content was erased; null if it was not erased.")
 
 
 class ArchivedRunPage(Page):
@@ -105,7 +108,7 @@ class ArchivedEventRow(Shape):
     kind: str = Field(description="Kind of the event.")
     slot: str | None = Field(description="Place in the run.")
     attempt: int = Field(description="Attempt of the call.")
-    payload: Any = Field(description="Content; null: none, or you may not read payloads.")
+    payload: Any = Field(description="Content; null if there is none, or if you may not read payloads.")
 
 
 class ArchivedEventPage(Page):
@@ -120,7 +123,7 @@ class RestoredRow(Shape):
 
 class _OfRules(ApiView):
     permission_classes = [OrAdmin]
-    unversioned = frozenset({"holds"})  # their number of kept runs changes all the time
+    unversioned = frozenset({"holds"})  # the number of runs that they keep changes all the time
 
     def current(self, request: Request, *args: Any, **kwargs: Any) -> Any:
         return _rules()

@@ -39,7 +39,7 @@ class RetentionConfig(AppConfig):
         return [Section("retention", "Retention", "retention", roles=readers, permission=_SETS_RULES, is_rare=True)]
 
     def ready(self) -> None:
-        """Install this app's feature, and register where archived runs are found."""
+        """Install this app's feature, and register how archived runs are found."""
         from durableagents.contrib.retention import listed, register, restoring, tables
         from durableagents.contrib.retention.own_features import feature
         from durableagents.contrib.retention.policies import FAMILY

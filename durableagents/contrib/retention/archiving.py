@@ -1,8 +1,8 @@
 """Archives runs that are due, deletes archives that are due, and removes old checkpoints that are due.
 
 A file is written, flushed and read back before the transaction that records it and removes the rows. If the process is
-killed at any point, each run is still complete either in the database or in its archive, and the next round cleans
-up."""
+killed at any point, each run is still complete either in the database or in its archive, and the next round finishes or
+cleans up."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ class Stays(DurableAgentsError):
 
 
 class ClockBehind(DurableAgentsError):
-    """The database's clock is behind the last archive."""
+    """The database's clock shows a time before the last archive."""
 
-    status, code, title = 409, "clock-behind", "The database's clock is behind"
+    status, code, title = 409, "clock-behind", "The database's clock was set back"
 
 
 @dataclass
 class Progress:
     """The result of a round.
 
-    `archived`, `deleted` and `expired` count runs; the last ones lost their old checkpoints. `notes` say what would be
+    `archived`, `deleted` and `expired` count runs; the last ones lost their old checkpoints. `notes` tell what would be
     done, or why a run that is due is kept."""
 
     archived: int = 0
@@ -138,7 +138,7 @@ def _go_through(progress: Progress, limit: int | None, is_dry: bool) -> None:
 
 
 def run_when_due() -> None:
-    """Run a round as a job of workers. If it fails, it is tried again in an hour."""
+    """Run a round as a job in a worker. If it fails, it is tried again in an hour."""
     try:
         run()
     except DurableAgentsError as error:
@@ -148,7 +148,7 @@ def run_when_due() -> None:
 def _guarded(progress: Progress, act: Any, family: UUID) -> None:
     """Process one family of runs. Its problems don't stop the others.
 
-    Raises StorageUnavailable, because that affects all of them."""
+    Raises StorageUnavailable, because that affects all families."""
     try:
         act(family, progress)
     except places.StorageUnavailable:
@@ -188,7 +188,7 @@ def check_register() -> None:
 
 
 def due_roots() -> Iterator[UUID]:
-    """Yield runs that are due and have no origin, such as a parent."""
+    """Yield runs that are due and did not originate in another run, such as a parent."""
     days = [row.archive_days for row in policies.in_force() if row.archive_days is not None]
     if not days:
         return
@@ -203,11 +203,11 @@ def family_of(root: UUID) -> list[UUID]:
 
 
 def refusal_of(root: UUID, members: Sequence[UUID], *, for_owner: bool = False) -> str | None:
-    """Return why a family is kept; None if all of its runs are due and no feature needs one.
+    """Return why a family is kept; None if all of its runs are due and no feature needs any of them.
 
-    With `for_owner`, it doesn't matter what this database role may remove."""
+    With `for_owner`, the rights of this database role are ignored."""
     if len(members) > MAX_FAMILY:
-        return f"run {root} stays: it has more than {MAX_FAMILY} related runs"
+        return f"run {root} is kept: it has more than {MAX_FAMILY} related runs"
     text = "SELECT id, coalesce(retention_refusal(id), CASE WHEN NOT %s THEN retention_forbids(%s) END) "
     ended = database_now() if not members else _oldest_end(members)
     for run_id, why in _rows(text + "FROM unnest(%s::uuid[]) id", [for_owner, ended, list(members)]):
@@ -252,7 +252,7 @@ def _archive_family(root: UUID, progress: Progress) -> None:
 
 @transaction.atomic
 def _drop_file(root: UUID, name: str) -> None:
-    """Delete the file of a family that was not archived after all, unless the file is recorded."""
+    """Delete the file of a family that was not archived after all, unless the register names it."""
     _execute(f"SELECT pg_advisory_xact_lock({_LOCK})", [str(root)])
     if not Archive.objects.filter(place=name).exists():
         places.remove(name)
@@ -475,9 +475,9 @@ _MAY_GO = """
 
 
 def due_archives(*, for_owner: bool = False) -> Iterator[UUID]:
-    """Yield families whose archive is due to be deleted, which must be so for each run in it.
+    """Yield families whose archive is due for deletion, which requires that each run in it is due.
 
-    With `for_owner`, it doesn't matter what this database role may remove."""
+    With `for_owner`, the rights of this database role are ignored."""
     days = [row.delete_days for row in policies.in_force() if row.delete_days is not None]
     if not days:
         return
@@ -488,7 +488,7 @@ def due_archives(*, for_owner: bool = False) -> Iterator[UUID]:
 
 
 def entries_of(family: UUID) -> list[Archive]:
-    """Return the entries of those of the family's runs that are archived now."""
+    """Return the entries of all runs of the family that are archived now."""
     runs = list(Archive.objects.filter(family=family).values_list("run_id", flat=True).distinct())
     return [row for row in register.archived_entries(runs).values() if row.family == family]
 
@@ -520,7 +520,8 @@ def _delete_family(family: UUID, progress: Progress) -> None:
         _forget(row)
 
 
-# Selects the files of a run that no archived run needs: its deleted archive, and those from which it was restored.
+# Selects the files of a run that no archived run needs: the file of its deleted archive, and the files from which it
+# was restored.
 _LEFT = """
     SELECT DISTINCT a.place FROM retention_archive a WHERE a.run_id = %s AND NOT EXISTS (
         SELECT FROM retention_archive b WHERE b.family = a.family AND b.place = a.place
@@ -529,7 +530,7 @@ _LEFT = """
 
 
 def _forget(row: Archive) -> None:
-    """Delete all files and the key of a run whose archive was deleted on record. Raises StorageUnavailable, Stays."""
+    """Delete all files and the key of a run whose archive is recorded as deleted. Raises StorageUnavailable, Stays."""
     for place in {row.place} | _runs_left(row.run_id):
         places.remove(place)
     try:
@@ -546,9 +547,9 @@ def _runs_left(run_id: UUID) -> set[str]:
 
 
 def drop_earlier_files(run_ids: Collection[UUID]) -> None:
-    """Delete the files from which erased runs were once restored, after the commit (`Feature.on_erased`).
+    """After the commit of an erasure, delete the files from which the runs were once restored (`Feature.on_erased`).
 
-    The files contain people's input unencrypted. If one can't be deleted, each round tries again. Raises
+    These files contain people's input in unencrypted form. If one can't be deleted, each round tries again. Raises
     StorageUnavailable, which refuses the erasure."""
     had_files = [run_id for run_id in run_ids if _runs_left(run_id)]
     if not had_files:
@@ -568,7 +569,7 @@ def _drop_all_left(run_ids: Collection[UUID]) -> None:
 
 
 def _drop_left(run_id: UUID) -> None:
-    """Delete the old files of a run that is in the database again. Raises StorageUnavailable."""
+    """Delete the old archive files of a run that is in the database again. Raises StorageUnavailable."""
     for place in _runs_left(run_id):
         places.remove(place)
     Pending.objects.filter(run_id=run_id).delete()

@@ -28,7 +28,7 @@ def duties() -> tuple[Duty, ...]:
 def remove_expired() -> int:
     """Remove keys that are older than the setting allows; return their number.
 
-    Several processes may do so at the same time. Keys of open transactions are not visible, and so are kept."""
+    Several processes may do so at the same time. Keys of open transactions are not visible, so they are kept."""
     days = settings.DURABLEAGENTS.idempotency_key_days
     removed, last = 0, BATCH
     while days is not None and last == BATCH:

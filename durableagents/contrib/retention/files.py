@@ -26,7 +26,7 @@ from ledger.verification.archives import ArchiveDamaged
 FORMAT = "durableagents archive 1"
 EVENTS = "ledger_event"
 _CHUNK = 1024 * 1024
-# A row has at most some megabytes. A longer line can't be from this application, and is not read into memory.
+# A row has at most a few megabytes. A longer line can't come from this application, so it is not read into memory.
 MAX_LINE = 256 * 1024 * 1024
 
 
@@ -130,10 +130,12 @@ class Reader:
             if not line.startswith(prefix):
                 data = json.loads(line)
                 if (data["rows"], data["sha256"]) != (count, digest.hexdigest()):
-                    raise self._damaged(f"was altered: the rows of {table} of run {run_id} are not the original ones")
+                    raise self._damaged(
+                        f"was altered: the rows of {table} of run {run_id} differ from the original ones"
+                    )
                 self.counts.setdefault(run_id, {})[table] = count
                 if chain is not None and (chain.seq, chain.hash) != self.runs.get(run_id):
-                    raise self._damaged(f"does not end run {run_id} with the event that it names")
+                    raise self._damaged(f"does not contain the last event of run {run_id} that its first line names")
                 return line
             digest.update(line + b"\n")
             row = line[len(prefix) : -1].decode()
@@ -160,7 +162,7 @@ class Reader:
             total.update(data)
         if total.digest() != self.digest:
             raise self._damaged(
-                f"was altered: its SHA-256 is {total.hexdigest()}, the register says {self.digest.hex()}"
+                f"was altered: its SHA-256 is {total.hexdigest()}, but the register says {self.digest.hex()}"
             )
         self.source.seek(0)
 

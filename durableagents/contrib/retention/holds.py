@@ -25,7 +25,7 @@ from runs.models import Run, RunTag
 
 MAX_HOLDS = 500
 MAX_COUNTED = 10_000
-MAX_COUNTED_IN_LISTS = 1000  # lower in lists, which count for each hold
+MAX_COUNTED_IN_LISTS = 1000  # lower in lists, which count the runs of each hold
 # Placing a hold takes this lock in exclusive mode, and removing runs takes it in shared mode, so that a hold is
 # effective from its commit on.
 LOCK = "hashtextextended('retention holds', 89)"
@@ -35,7 +35,9 @@ _FILTERS = ("agent", "tag", "business_key", "created_from", "created_to")
 class LegalHoldBody(Justified):
     """One run with all runs related to it, or all runs that match every given field."""
 
-    run_id: UUID | None = Field(default=None, description="The run; null: by the other fields.", strict=False)
+    run_id: UUID | None = Field(
+        default=None, description="The run; null if the other fields select the runs.", strict=False
+    )
     agent: Name = Field(default="", description="Name of the agent, without version; empty: any.")
     tag: Name = Field(default="", description="Tag of the runs; empty: any.")
     business_key: Name = Field(default="", description="Business key of the runs; empty: any.")
@@ -50,7 +52,7 @@ class LegalHoldBody(Justified):
 def in_force() -> list[Hold]:
     """Return the holds that were not lifted, oldest first.
 
-    Forged ones are included, because a hold can only keep runs."""
+    Forged holds are included, because a hold can only keep runs."""
     lifted = {each.pk for each in HoldEnd.objects.all() if each.is_authentic}
     return [row for row in Hold.objects.order_by("pk") if row.pk not in lifted]
 
@@ -98,7 +100,7 @@ def lift(hold_id: int, *, by: Actor, justification: str) -> Hold:
 def refusal(run_id: UUID) -> str | None:
     """Return why this run must be kept; None if there is no hold on it or on a related run.
 
-    It is called as a feature's removal refusal."""
+    The retention of runs calls it before a removal, as a feature's refusal."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT f.id, retention_hold_of(f.id) FROM retention_relatives(%s) f "
@@ -108,7 +110,7 @@ def refusal(run_id: UUID) -> str | None:
         row = cursor.fetchone()
     if row is None:
         return None
-    return f"Legal hold {row[1]} keeps it" + ("" if row[0] == run_id else f", by way of run {row[0]}")
+    return f"Legal hold {row[1]} keeps the run" + ("" if row[0] == run_id else f", through the related run {row[0]}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +122,14 @@ class Covered:
 
     def __str__(self) -> str:
         if not self.live and not self.archived:
-            return "It matches no run now, only later ones. If you expected some, check its fields"
-        return f"It keeps {_runs(self.live)} in the database and {_runs(self.archived)} in archives now"
+            return "It matches no run now, but may match later ones. If you expected matches, check its fields"
+        return f"It now keeps {_runs(self.live)} in the database and {_runs(self.archived)} in archives"
 
 
 def covered(row: Hold, most: int = MAX_COUNTED) -> Covered:
     """Count the runs that a hold keeps, each kind up to `most` + 1.
 
-    They are one run with all runs related to it, or the runs that match the fields."""
+    These are one run with all related runs, or the runs that match the fields."""
     live: QuerySet[Run] = Run.objects.all()
     archived = Archive.objects.filter(restoration__isnull=True, deletion__isnull=True)
     if row.run_id is not None:

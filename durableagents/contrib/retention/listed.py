@@ -38,7 +38,7 @@ class EventLine:
 
 
 def archived(*, agent: str = "", tag: str = "", before: int | None = None, limit: int = 100) -> list[Archive]:
-    """Return archived runs that the viewer may see, last archived first.
+    """Return archived runs that the viewer may see, most recently archived first.
 
     Runs whose archive was deleted are included."""
     rows = Archive.objects.filter(restoration__isnull=True).select_related("deletion").order_by("-pk")

@@ -31,7 +31,7 @@ class Rule(Coded):
 
 
 class Act(Coded):
-    """Base of rows that end a rule or restore a run. The primary key is that of the rule or archive."""
+    """Base of rows that end a rule or restore a run. The primary key is the id of the rule or archive."""
 
     reason = models.TextField()
     by = models.TextField()
@@ -45,7 +45,7 @@ class Policy(Rule):
     """A retention policy: the days until matching runs lose their old checkpoints, are archived, and until their
     archive is deleted (null: never).
 
-    If several policies match a run, the longest one counts."""
+    If several policies match a run, the one that keeps it longest counts."""
 
     effects = models.TextField(blank=True, default="", help_text="A replay class: runs that made such a call.")
     state = models.TextField(blank=True, default="")
@@ -64,7 +64,7 @@ class Policy(Rule):
 
 
 class PolicyEnd(Act):
-    """The end of a policy, which no longer counts."""
+    """The end of a policy, after which it no longer applies."""
 
     policy = models.OneToOneField(Policy, primary_key=True, on_delete=models.PROTECT, related_name="end")
 
@@ -95,7 +95,10 @@ class HoldEnd(Act):
 
 
 class Archive(Coded):
-    """A run in an archive file. The runs of a family share a file. If a run has several rows, the newest one counts."""
+    """A run in an archive file.
+
+    All runs of a family share one file. If a run has several rows, the newest one counts.
+    """
 
     id = models.BigAutoField(primary_key=True)
     run_id = models.UUIDField()
@@ -112,10 +115,10 @@ class Archive(Coded):
     seq = models.BigIntegerField(help_text="The last event.")
     chain = models.BinaryField(max_length=32, help_text="Its hash.")
     rows = Json(help_text="Number of rows by table, with a checksum of their text.")
-    policy = models.BigIntegerField(help_text="The policy that made it due.")
+    policy = models.BigIntegerField(help_text="The policy that made the run due.")
     place = models.TextField(help_text="Name of the file in the storage.")
     digest = models.BinaryField(max_length=32, help_text="SHA-256 of the file.")
-    size = models.BigIntegerField(help_text="Of the file, in bytes.")
+    size = models.BigIntegerField(help_text="Size of the file in bytes.")
     at = models.DateTimeField()
 
     class Meta:
@@ -196,7 +199,10 @@ class Round(models.Model):
 
 
 class Allowance(models.Model):
-    """Permission by the owner for workers to remove runs that ended `days` ago. Without a row, only the owner may."""
+    """Permission by the owner for workers to remove runs that ended `days` ago.
+
+    Without a row, only the owner may remove runs.
+    """
 
     id = models.SmallIntegerField(primary_key=True, default=1)
     days = models.IntegerField()

@@ -48,7 +48,7 @@ def storage() -> Storage:
 
 
 def put(name: str, source: IO[bytes], digest: bytes) -> None:
-    """Store a file under exactly this name, unless it is there, and flush it. Raises StorageUnavailable."""
+    """Store a file under exactly this name, unless one exists, and flush it. Raises StorageUnavailable."""
     place = storage()
     try:
         if place.exists(name):
@@ -63,7 +63,7 @@ def put(name: str, source: IO[bytes], digest: bytes) -> None:
         _flush(place, name)
     except OSError as error:
         with suppress(OSError):
-            place.delete(name)  # the file may be incomplete; the next attempt would replace it too
+            place.delete(name)  # the file may be incomplete; the next attempt would also remove it
         raise StorageUnavailable(f"The archive {name} can't be stored: {error.strerror or error}.") from error
 
 

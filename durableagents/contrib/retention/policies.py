@@ -1,4 +1,4 @@
-"""Sets and ends retention policies, each act with a record.
+"""Sets and ends retention policies, each with a record of the act.
 
 Only administrators may do so; the installation can require two people."""
 
@@ -60,7 +60,7 @@ def in_force() -> list[Policy]:
 def forged() -> list[Policy]:
     """Return policies in force, and ended ones, that this installation didn't write.
 
-    Functions in SQL take them into account, so nothing is removed while there are any."""
+    Functions in SQL take them into account, so nothing is removed while such rows exist."""
     rows = [row for row in in_force() if not row.is_authentic]
     return rows + [each.policy for each in PolicyEnd.objects.select_related("policy") if not each.is_authentic]
 
@@ -70,8 +70,8 @@ def forged() -> list[Policy]:
 def create(body: RetentionPolicyBody, *, by: Actor) -> Policy:
     """Put a policy in force.
 
-    If several policies match a run, the longest one counts, so a policy never shortens what another one keeps. Legal
-    holds keep runs whatever policies say. Raises InvalidInput, Forbidden, JustificationRequired."""
+    If several policies match a run, the one that keeps it longest counts, so a policy never shortens the period of
+    another one. Legal holds keep runs whatever policies say. Raises InvalidInput, Forbidden, JustificationRequired."""
     why = may("retention_policy", by, body.justification)
     for field in ("agent", "tag"):
         check_text(field, getattr(body, field))
@@ -118,7 +118,7 @@ def ended(rule: type[Kind], end: type[Act], rule_id: int, by: Actor, why: str) -
     if row is None:
         raise NotFound(rule.KIND, rule_id)
     if end._default_manager.filter(pk=rule_id).exists():
-        raise NotInForce(f"The {row} was ended before.")
+        raise NotInForce(f"The {row} was already ended.")
     done = end(reason=why, by=by.ref, at=database_now())
     done.pk = rule_id
     store(done)

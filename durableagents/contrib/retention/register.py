@@ -46,7 +46,7 @@ class RunArchived(DurableAgentsError):
         super().__init__(
             f"Run {row.run_id} was archived on {row.at:%Y-%m-%d} by policy {row.policy}. "
             + (f"{erasure}. The rest" if erasure else "It")
-            + " can be read, and an administrator can erase it. For anything else restore it first: `Restore run` on "
+            + " It can be read, and an administrator can erase it. For anything else, restore it: `Restore run` on "
             "its page, or "
             f"`manage.py retention restore {row.run_id} --reason …`.",
             archive=reverse("api-archived-run", args=[row.run_id]),
@@ -63,14 +63,14 @@ class ArchiveDeleted(DurableAgentsError):
     def __init__(self, row: Archive, at: datetime) -> None:
         super().__init__(
             f"Run {row.run_id} was archived on {row.at:%Y-%m-%d}, and its archive was deleted on {at:%Y-%m-%d}. "
-            "Only the entry in the register is left.",
+            "Only the register entry is left.",
             archive=reverse("api-archived-run", args=[row.run_id]),
         )
         self.page = reverse("archived_run", args=[row.run_id])
 
 
 def archived_entries(run_ids: Collection[UUID]) -> dict[UUID, Archive]:
-    """Return the entries of those of the runs that are archived, including deleted archives.
+    """Return the entries of all given runs that are archived, including those whose archive was deleted.
 
     Entries that this installation didn't write are ignored."""
     rows = Archive.objects.raw(_IN_FORCE, [list(run_ids)])
@@ -91,7 +91,7 @@ def deleted_at(row: Archive) -> datetime | None:
 
 
 def explain(run_id: UUID) -> DurableAgentsError | None:
-    """Return where a run is that isn't in the database, if the viewer may know; otherwise None."""
+    """For a run that isn't in the database, return where it is if the viewer may know; otherwise None."""
     try:
         row = find(run_id)
     except NotFound:
@@ -113,11 +113,13 @@ def rows_of(row: Archive) -> Iterator[tuple[str, str]]:
 def check(row: Archive, reader: Reader) -> None:
     """Compare an archive, after reading it, with the run's entry. Raises ArchiveDamaged."""
     if reader.runs.get(row.run_id) != (row.seq, bytes(row.chain)):
-        raise ArchiveDamaged(f"the archive {row.place} does not end run {row.run_id} as the register says")
+        raise ArchiveDamaged(
+            f"the archive {row.place} has a last event of run {row.run_id} that differs from the register"
+        )
     counts = {table: count for table, (count, _) in (row.rows or {}).items() if count}
     found = {table: count for table, count in reader.counts.get(row.run_id, {}).items() if count}
     if counts != found:
-        raise ArchiveDamaged(f"the archive {row.place} has other rows of run {row.run_id} than the register says")
+        raise ArchiveDamaged(f"the archive {row.place} has rows of run {row.run_id} that differ from the register")
 
 
 def events_of(row: Archive) -> Iterator[Event]:
@@ -155,7 +157,7 @@ def hashes(row: Archive) -> dict[int, bytes] | None:
     try:
         return {event.seq: bytes(event.hash) for event in events_of(row)}
     except places.StorageUnavailable as error:
-        raise ArchiveDamaged(f"the archive {row.place} can't be compared: {error}") from error
+        raise ArchiveDamaged(f"the archive {row.place} can't be compared with the register: {error}") from error
 
 
 def verify(row: Archive) -> Verification:
@@ -174,7 +176,7 @@ def verify(row: Archive) -> Verification:
     if end is not None:
         problems += _erasure_problems(end, erasure)
     problems += _strays([row])
-    notes = [f"{erasure}. Its chain and its codes were checked"] if erasure else []
+    notes = [f"{erasure}. Its hash chain and codes were checked"] if erasure else []
     last = end.at if end is not None else None
     return Verification(row.run_id, count, first, last, bytes(row.chain).hex(), problems, notes)
 
@@ -197,7 +199,7 @@ def _erasure_problems(end: Event, erasure: Erasure | None) -> Iterator[str]:
 
 
 def _payload(sealed: Any) -> Any:
-    """Return an event's payload; None if the erasure of it is recorded. Raises ValueError."""
+    """Return an event's payload; None if its erasure is recorded. Raises ValueError."""
     try:
         return unpack(sealed)
     except Erased:
@@ -216,7 +218,7 @@ def _event_problems(run_id: UUID, row: Event) -> Iterator[str]:
         if not may_lack_code(event):
             yield f"event {row.seq}, {event.KIND}, has no code: this installation did not write it"
     elif event.KIND in SQL_MADE or not is_authentic(code_key(), run_id, row.seq, body, code):
-        yield f"event {row.seq}, {event.KIND}, was not written with this installation's key, or not at its place"
+        yield f"event {row.seq}, {event.KIND}, was not written with this installation's key, or is in the wrong place"
 
 
 _REMAINS = """
@@ -234,7 +236,7 @@ def _strays(rows: Collection[Archive]) -> list[str]:
 
 
 def _file_problem(rows: list[Archive]) -> str:
-    """Return what is wrong with the file that these entries name; empty if nothing is."""
+    """Return the problem with the file that these entries name; empty if there is none."""
     try:
         with places.opened(rows[0].place) as source:
             reader = Reader(rows[0].place, source, bytes(rows[0].digest))

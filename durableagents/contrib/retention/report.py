@@ -1,4 +1,4 @@
-"""Reports the effect of the rules: how many runs are removed, which are next, and which a hold keeps."""
+"""Reports the effect of the rules: how many runs were removed, how many are next, and how many a hold keeps."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ON_PAGES = 1000
 class Report:
     """The numbers of runs.
 
-    The rules were evaluated for `looked_at` ended runs, those with the lowest ids, which are the oldest."""
+    The rules were evaluated for `looked_at` ended runs: the oldest ones, which have the lowest ids."""
 
     looked_at: int
     policies: int

@@ -39,7 +39,7 @@ class RestoreRefused(DurableAgentsError):
 
 
 def restore(run_id: UUID, *, by: Actor, justification: str) -> list[UUID]:
-    """Restore a run with all runs in its archive; return their ids. Its retention period begins again.
+    """Restore a run with all runs in its archive; return their ids. The run's retention period begins again.
 
     Raises NotArchived, NotFound, RestoreRefused, StorageUnavailable, Forbidden, JustificationRequired."""
     if by.auth != "shell" and by.role != OPERATOR and not holds(account_of(by), SUPERUSER):
@@ -64,7 +64,7 @@ def restore(run_id: UUID, *, by: Actor, justification: str) -> list[UUID]:
 
 
 def archived(run_ids: Collection[UUID]) -> Mapping[UUID, ArchivedRun]:
-    """Return those of the runs that are archived, for erasure and for the verification of runs and seals."""
+    """Return which of the runs are archived, for erasure and for the verification of runs and seals."""
     return {
         run_id: ArchivedRun(
             row.seq,
@@ -84,7 +84,7 @@ def _restore_for(run_id: UUID, by: Actor, why: str) -> object:
 
 
 def _lay_out(row: Archive) -> None:
-    """Insert the rows of one archived run in the caller's transaction, which rolls them back.
+    """Insert the rows of one archived run in the caller's transaction, which is rolled back.
 
     Raises RestoreRefused, StorageUnavailable, ArchiveDeleted."""
     if (at := register.deleted_at(row)) is not None:
@@ -109,7 +109,7 @@ def _restore(found: Archive, by: Actor, why: str) -> list[UUID]:
         cursor.execute("SET LOCAL statement_timeout = '10min'")
         cursor.execute(f"SELECT pg_try_advisory_xact_lock({_LOCK})", [str(found.family)])
         if not cursor.fetchone()[0]:
-            raise Stays("Another process is archiving or restoring it at the moment. Try again.")
+            raise Stays("Another process is archiving or restoring the run at the moment. Try again.")
     rows = {row.run_id: row for row in entries_of(found.family)}
     if found.run_id not in rows:
         raise NotArchived(f"Run {found.run_id} was restored meanwhile.")
@@ -157,7 +157,8 @@ def _write_batch(place: tuple[UUID, str] | None, batch: list[str], is_first: boo
 
 
 def _compare(row: Archive, columns: dict[str, frozenset[str]]) -> None:
-    """Compare the restored rows with the sums that were recorded when the rows were removed. Raises RestoreRefused.
+    """Compare the restored rows with the checksums that were recorded when the rows were removed. Raises
+    RestoreRefused.
 
     Only their number is compared if a later release has changed the table's columns."""
     with connection.cursor() as cursor:

@@ -8,8 +8,8 @@ from django.db import connections
 
 from ledger.verification.runs import tables as verified
 
-# In the order in which rows are restored, so that triggers that derive rows find all they need, or nothing yet. A run
-# can have any number of rows in the bulk tables.
+# In the order in which rows are restored, so that triggers that derive rows find either all the rows that they need or
+# none. A run can have any number of rows in the bulk tables.
 BULK = (
     "ledger_event",
     "ledger_ledgerentry",
@@ -48,7 +48,7 @@ SMALL = {
     "approvals_escalation": "run_id = $1",
     "approvals_inquiry": "run_id = $1",
 }
-# Tables that name runs and are not archived, with the reason.
+# Tables that name runs but are not archived, with the reason.
 KEPT = {
     "runs_poolcharge": "the accounts of shared budgets",
     "runs_rampstart": "the records of ramps",
@@ -71,7 +71,8 @@ _ORDERING = """
 def rows() -> list[tuple[str, str, bool]]:
     """Return the tables in the order in which they are restored.
 
-    Each has the SQL condition for a run's rows, and whether it is bulk. Apps add tables by `Feature.run_tables`."""
+    Each has the SQL condition for a run's rows, and whether it is a bulk table. Apps add tables by
+    `Feature.run_tables`."""
     own = {
         table: f"{column} = $1"
         for table, column in verified.items()

@@ -63,7 +63,10 @@ class RetentionAct(Act, RetentionPage):
         return actor(self.request, ADMIN)
 
     def may_open(self, held: frozenset[str]) -> bool:
-        """Return whether the reader is an administrator. Others who open the form's URL are redirected to the page."""
+        """Return whether the reader is an administrator.
+
+        Other people who open the form's URL are redirected to the page.
+        """
         return self.request.method != "POST" or _is_superuser(self.request)
 
 
@@ -116,7 +119,7 @@ class Restorations(Act, ArchivedRunPage):
     """Restore an archived run."""
 
     needed = ("Operator", "Administrator")
-    act, done, page = "restore", "Run restored. Its retention period begins again.", "run"
+    act, done, page = "restore", "Run restored. The run's retention period begins again.", "run"
     service = staticmethod(restoring.restore)
 
     @property
@@ -124,7 +127,7 @@ class Restorations(Act, ArchivedRunPage):
         return actor(self.request, OPERATOR if OPERATOR in roles(self.request.user) else ADMIN)
 
     def may_open(self, held: frozenset[str]) -> bool:
-        """Return whether the reader is an operator or an administrator. Others are redirected to the page."""
+        """Return whether the reader is an operator or an administrator. Other people are redirected to the page."""
         return self.request.method != "POST" or OPERATOR in held or _is_superuser(self.request)
 
     def after(self, request: HttpRequest, result: Any, **address: Any) -> HttpResponse:

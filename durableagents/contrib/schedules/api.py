@@ -37,7 +37,7 @@ class Schedules(ApiView):
 
     @described("Create a schedule", ScheduleRow, status=201, body=ScheduleBody, headers=("Idempotency-Key",))
     def post(self, request: Request) -> HttpResponse:
-        """Create a schedule. Its runs are started with the caller's rights."""
+        """Create a schedule. The schedule starts its runs with the caller's rights."""
         body = read_body(request, ScheduleBody)
 
         def create() -> tuple[int, ScheduleRow]:
@@ -66,7 +66,7 @@ class OneSchedule(ApiView):
 
 
 class SteerSchedule(ApiView):
-    """Pause, resume or delete a schedule. Runs that it has started continue."""
+    """Pause, resume or delete a schedule. Runs that the schedule has started continue."""
 
     roles = {"POST": _SETTERS}
     action: ClassVar[str] = ""
@@ -83,7 +83,7 @@ class SteerSchedule(ApiView):
         about={
             "pause": "Start no more runs until the schedule is resumed.",
             "resume": "Start runs at the planned times again.",
-            "delete": "Delete a schedule. Runs that it started continue.",
+            "delete": "Delete a schedule. Runs that the schedule started continue.",
         },
     )
     def post(self, request: Request, schedule_id: UUID) -> Response:

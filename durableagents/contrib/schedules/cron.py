@@ -1,8 +1,9 @@
 """Cron lines, read in the same way as Debian's cron, by cronsim. Pure.
 
 `L`, `LW` and `#` are supported. If both day fields are restricted, either may match. A line with a fixed minute and
-hour names wall clock times: if DST skips one, it moves to the end of the gap, and if one occurs twice, the first
-counts. Any other line follows the hours: it skips times in a gap, and matches both occurrences of a repeated hour."""
+hour names wall clock times: if DST skips such a time, it moves to the end of the gap, and if one occurs twice, the
+first counts. Any other line follows elapsed time: it skips times in a gap, and matches both occurrences of a repeated
+hour."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ class Cron:
     line: str
 
     def after(self, moment: datetime, zone: ZoneInfo) -> Iterator[datetime]:
-        """Yield the times after `moment` in ascending order, in UTC."""
+        """Yield the matching times after `moment` in ascending order, in UTC."""
         # cronsim starts from the wall clock time. In an hour that occurs twice, it may begin before `moment`.
         found = (each.astimezone(UTC) for each in CronSim(self.line, moment.astimezone(zone)))
         return (each for each in found if each > moment)

@@ -31,18 +31,20 @@ class Schedule(models.Model):
     input = ContentJson(run="")
     tags = models.JSONField(default=list)
     budget = models.JSONField(null=True)
-    most = models.JSONField(null=True, help_text="The budget limit of the API key that set it; null: no limit.")
+    most = models.JSONField(
+        null=True, help_text="The budget limit of the API key that set it; null if there is no limit."
+    )
     cron = models.TextField()
     zone = models.TextField(default="UTC")
     missed = models.TextField(choices=Missed.choices, default=Missed.SKIP)
     overlap = models.TextField(choices=Overlap.choices, default=Overlap.SKIP)
-    owner = models.BigIntegerField(help_text="The account with whose rights its runs start.")
+    owner = models.BigIntegerField(help_text="The account whose rights its runs start with.")
     set_by = models.TextField()
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
     next_at = models.DateTimeField(null=True, help_text="The planned time that is due or comes next. Null: none.")
     is_paused = models.BooleanField(default=False)
-    stopped = models.TextField(blank=True, default="", help_text="Reason why it no longer starts runs.")
+    stopped = models.TextField(blank=True, default="", help_text="Reason why the schedule no longer starts runs.")
     trouble = models.TextField(blank=True, default="", help_text="Reason why a due run has not started yet.")
     deleted_at = models.DateTimeField(null=True)
 
@@ -67,7 +69,10 @@ class Schedule(models.Model):
 
 
 class Firing(models.Model):
-    """The result of one planned time of a schedule. It is unique per planned time, so that nothing is started twice."""
+    """The result of one planned time of a schedule.
+
+    There is only one per planned time, so that no run is started twice.
+    """
 
     class Outcome(models.TextChoices):
         STARTED = "started"

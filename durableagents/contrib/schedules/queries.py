@@ -29,10 +29,10 @@ class FiringRow(Shape):
     """One planned time of a schedule and its result."""
 
     planned_at: datetime = Field(description="Planned time.")
-    at: datetime = Field(description="Time when it was handled.")
+    at: datetime = Field(description="Time when the planned time was handled.")
     outcome: Firing.Outcome = Field(description="Result at the planned time.")
     run_id: UUID | None = Field(description="Run that it started; if skipped, the run that was still active.")
-    why: str = Field(description="Reason if no run was started; empty: one was.")
+    why: str = Field(description="Reason if no run was started; empty if one was started.")
     n: int = Field(description="If missed: how many planned times up to this one were missed.")
 
 
@@ -49,13 +49,15 @@ class ScheduleRow(Shape):
     missed: Schedule.Missed = Field(description="Effect of planned times that were missed.")
     overlap: Schedule.Overlap = Field(description="Effect of a previous run that has not ended.")
     tags: RunTags
-    budget: dict[str, Any] | None = Field(description="Caps of its runs; null: the default.")
-    set_by: str = Field(description="Person who last set its agent and input. Runs start with that person's rights.")
+    budget: dict[str, Any] | None = Field(description="Caps of its runs; null for the default.")
+    set_by: str = Field(
+        description="Person who last set its agent and input. Its runs start with that person's rights."
+    )
     created_at: datetime = Field(description="Time when it was created.")
-    updated_at: datetime = Field(description="Time of its last change.")
+    updated_at: datetime = Field(description="Time of the schedule's last change.")
     is_paused: bool = Field(description="Whether it is paused.")
-    stopped: str = Field(description="Why it no longer starts runs; empty: it does.")
-    trouble: str = Field(description="Why due runs have not started yet; empty: no problem.")
+    stopped: str = Field(description="Why it no longer starts runs; empty if it does.")
+    trouble: str = Field(description="Why due runs have not started yet; empty if there is no problem.")
     next: list[datetime] = Field(description="The next planned times; none while it is paused or stopped.")
     last: list[FiringRow] = Field(description="Results of the latest planned times, newest first.")
 
@@ -116,7 +118,7 @@ def _upcoming(schedule: Schedule) -> list[datetime]:
         return []
     try:
         following = cron.read(schedule.cron).after(schedule.next_at, cron.zone_of(schedule.zone))
-    except (cron.InvalidCron, cron.UnknownZone):  # a damaged row must not hide the others
+    except (cron.InvalidCron, cron.UnknownZone):  # a damaged row must not hide other schedules
         return [schedule.next_at]
     return list(islice(chain([schedule.next_at], following), NEXT_SHOWN))
 

@@ -61,7 +61,7 @@ class StaleSchedule(DurableAgentsError):
     def __init__(self, schedule: Schedule) -> None:
         at = schedule.updated_at.strftime("%Y-%m-%d %H:%M:%S")
         super().__init__(
-            f"The schedule was changed at {at} UTC, after you read it. Nothing was done: read it again, then change it."
+            f"The schedule was changed at {at} UTC, after you read it. Read it again before you change it."
         )
 
 
@@ -84,7 +84,7 @@ def check_may_change(schedule: Schedule, *, by: Actor) -> None:
 
 @transaction.atomic
 def create(body: ScheduleBody, *, by: Actor, most: Budget | None = None) -> Schedule:
-    """Create a schedule. `most` is the largest budget that the caller may give a run.
+    """Create a schedule. `most` is the largest budget that the caller may grant a run.
 
     Raises InvalidInput by field, UnknownAgent, UnknownVersion."""
     if Schedule.objects.filter(deleted_at__isnull=True).count() >= MAX_SCHEDULES:
@@ -103,9 +103,9 @@ def change(
 ) -> Schedule:
     """Replace a schedule's settings. Planned times up to now are skipped.
 
-    `seen` is its `updated_at` when the caller read it. The caller becomes the owner, with whose rights runs are
-    started, unless agent and input stay the same and the previous owner may still start runs. Raises what `create`
-    raises, StaleSchedule, Forbidden, NotFound."""
+    `seen` is the schedule's `updated_at` when the caller read it. The caller becomes the owner, with whose rights runs
+    are started, unless agent and input stay the same and the previous owner may still start runs. Raises the errors of
+    `create`, StaleSchedule, Forbidden, NotFound."""
     schedule, before = _locked(schedule_id, by=by)
     if seen is not None and seen != schedule.updated_at:
         raise StaleSchedule(schedule)
@@ -141,7 +141,7 @@ def resume(schedule_id: UUID, *, by: Actor, justification: str) -> Schedule:
 
 @transaction.atomic
 def delete(schedule_id: UUID, *, by: Actor, justification: str) -> Schedule:
-    """Delete a schedule. Its runs and records are kept. Raises what `pause` raises."""
+    """Delete a schedule. The schedule's runs and records are kept. Raises what `pause` raises."""
     why = justified("delete", justification)
     schedule, before = _locked(schedule_id, by=by)
     schedule.deleted_at = schedule.updated_at = database_now()
@@ -201,8 +201,8 @@ def _set(schedule: Schedule, body: ScheduleBody, *, by: Actor, most: Budget | No
 def _keeps_owner(schedule: Schedule, agent: str, input_: Any, *, by: Actor) -> bool:
     """Return whether a schedule that someone else changes keeps its owner.
 
-    It does if agent and input stay the same, and the owner may still start runs. The person who chose agent and input
-    counts as the starter of the runs, and so can't decide in them."""
+    It keeps the owner if agent and input stay the same, and the owner may still start runs. The person who chose agent
+    and input counts as the starter of the runs, and so can't decide their approvals."""
     if schedule._state.adding or by.person == schedule.owner or starting.owner_of(schedule) is None:
         return False
     # Compared as text, because 1 and true are equal in Python.

@@ -39,12 +39,12 @@ from runs.services.version_choice import VersionClosed, elsewhere
 log = logging.getLogger("durableagents.contrib.schedules")
 IS_DUE = "EXISTS (SELECT 1 FROM runs_schedule WHERE next_at <= statement_timestamp())"
 BATCH_SIZE = 100
-# So many missed times of one schedule are handled in a row before other schedules get their turn.
+# This many missed times of one schedule are handled in a row before other schedules get their turn.
 MAX_STARTS_IN_A_ROW = 20
 RETRY_SECONDS = 30.0
 # A planned time counts as missed after this delay.
 GRACE = timedelta(minutes=5)
-# Missed times that are older, or exceed this number, are not caught up on.
+# Missed times that are older than this, or exceed this number, are skipped.
 MAX_AGE, MAX_MISSED = timedelta(days=31), 100
 _STARTERS = (INTEGRATOR, OPERATOR)
 _CONFLICT_RULES = {"skip": "refuse", "queue": "queue", "replace": "replace"}
@@ -65,7 +65,7 @@ def start_all_due() -> None:
 def start_all_due_of(schedule_id: UUID) -> int:
     """Start the due runs of one schedule; return the number of handled planned times.
 
-    If one fails, it stays due."""
+    A start that fails stays due."""
     try:
         for n in range(MAX_STARTS_IN_A_ROW):
             if not start_next_due(schedule_id):
@@ -84,8 +84,8 @@ def start_all_due_of(schedule_id: UUID) -> int:
 class Due:
     """The planned times that are due.
 
-    `start_for` is the one to start a run for. `missed_at` is the last of the `missed` ones, and `next_at` follows
-    them."""
+    `start_for` is the planned time for which to start a run. `missed_at` is the last of the `missed` times, and
+    `next_at` follows them."""
 
     start_for: datetime | None
     missed_at: datetime | None
@@ -94,7 +94,7 @@ class Due:
 
 
 def find_due(cron: Cron, zone: ZoneInfo, next_at: datetime, now: datetime, rule: str) -> Due:
-    """Return what is due at `now`, by the `rule` for missed times (skip, once or all).
+    """Return the times due at `now`, by the `rule` for missed times (skip, once or all).
 
     `next_at` is the first planned time that is not handled yet."""
     first = next_at
@@ -130,7 +130,7 @@ def _apply_rule(late: deque[datetime], in_time: list[datetime], rule: str) -> li
 def start_next_due(schedule_id: UUID) -> bool:
     """Handle the first due planned time of a schedule; return whether one was handled.
 
-    None is handled if none is due, another process holds the schedule, or no version of its agent is installed here.
+    No time is handled if none is due, another process holds the schedule, or no version of its agent is installed here.
     Raises KeyBusy, and errors of the database."""
     rows = Schedule.objects.select_for_update(skip_locked=True).filter(pk=schedule_id, next_at__isnull=False)
     schedule, now = rows.first(), database_now()
@@ -142,7 +142,9 @@ def start_next_due(schedule_id: UUID) -> bool:
     except (UnknownAgent, UnknownVersion, ChangedOutside) as refused:
         return _leave_due(schedule, refused.detail)
     if newer := elsewhere(schedule.agent):
-        return _leave_due(schedule, f"This process does not have {newer}. A process that has it starts the run.")
+        return _leave_due(
+            schedule, f"This process does not have {newer}. A process that has that version starts the run."
+        )
     plan = find_due(cron.read(schedule.cron), cron.zone_of(schedule.zone), schedule.next_at, now, schedule.missed)
     schedule.next_at, schedule.trouble = plan.next_at, ""
     if plan.missed_at is not None and not schedule.firings.filter(planned_at=plan.missed_at).exists():
@@ -163,7 +165,7 @@ def _start(schedule: Schedule, planned_at: datetime, *, now: datetime) -> None:
     """Start the run of a planned time with the owner's rights, and record the result."""
     by = owner_of(schedule)
     if by is None:
-        _stop(schedule, "The account that set it may no longer start runs.", now=now)
+        _stop(schedule, "The account that set the schedule may no longer start runs.", now=now)
         _record(schedule, planned_at, Firing.Outcome.REFUSED, now=now, why=schedule.stopped)
         return
     try:
@@ -178,7 +180,7 @@ def _start(schedule: Schedule, planned_at: datetime, *, now: datetime) -> None:
         # The schedule isn't at fault, so the next planned time tries again.
         _record(schedule, planned_at, Firing.Outcome.REFUSED, now=now, why=closed.detail)
     except (DurableAgentsError, ValidationError) as refused:
-        why = refused.detail if isinstance(refused, DurableAgentsError) else "Its budget can't be read."
+        why = refused.detail if isinstance(refused, DurableAgentsError) else "The schedule's budget can't be read."
         _stop(schedule, why, now=now)
         _record(schedule, planned_at, Firing.Outcome.REFUSED, now=now, why=why)
     else:
@@ -235,7 +237,10 @@ def _record(
 
 
 def _leave_due(schedule: Schedule, why: str) -> bool:
-    """Note why its run wasn't started here, and keep it due, because another process may start it. Returns False."""
+    """Record why the run wasn't started here, and keep the planned time due, because another process may start it.
+
+    Returns False.
+    """
     if schedule.trouble != why:
         log.warning("schedule %s (%s): due, but not started here: %s", schedule.id, schedule.name, why)
         schedule.trouble = why

@@ -47,7 +47,7 @@ OVERLAP = {
 
 
 class FormUsed(DurableAgentsError):
-    """The form was sent before, with other values."""
+    """The form was already sent with other values."""
 
     status, code, title = 409, "form-used", "This form was used"
 
@@ -77,10 +77,10 @@ class SchedulesPage(Page):
         changing: Schedule | None = None,
         mark: UUID | None = None,
     ) -> HttpResponse:
-        """Render the page, with an error at the schedule that it is about.
+        """Render the page, with the error shown at the schedule that it concerns.
 
-        The form is for changing the schedule `changing`, if given. `mark` identifies the form, so that it has an effect
-        only once."""
+        The form is for changing the schedule `changing`, if given. `mark` identifies the form, so that submitting it
+        twice has an effect only once."""
         beyond = opened(request.GET.get("beyond", ""))
         found = newest(limit=PAGE_SIZE + 1, beyond=beyond)
         page_rows = found[:PAGE_SIZE]
@@ -148,14 +148,14 @@ class NewSchedule(SchedulesPage):
 
 
 class ScheduleChanges(NewSchedule):
-    """Replace a schedule's settings, unless they were changed since they were read."""
+    """Replace a schedule's settings, unless they have changed since the caller read them."""
 
     def post(self, request: HttpRequest, schedule_id: UUID) -> HttpResponse:  # type: ignore[override]
         return self._set(request, find(schedule_id))
 
 
 class ScheduleAct(Act, SchedulesPage):
-    """Base of acts on a schedule. The service checks who may."""
+    """Base of acts on a schedule. The service checks the rights."""
 
     allowed: ClassVar[frozenset[str]] = _SETTERS
     page = "schedules"
@@ -165,7 +165,7 @@ class ScheduleAct(Act, SchedulesPage):
         return self.acting(self.request, prefer=(OPERATOR, INTEGRATOR))
 
     def tell(self, request: HttpRequest, schedule_id: UUID, refused: Refused | None = None) -> HttpResponse:
-        """Show the list, with the errors of a refused form at its schedule."""
+        """Show the list, with the errors of a refused form next to its schedule."""
         return self.render(request, refused, schedule_id)
 
 

@@ -23,7 +23,7 @@ class WithheldRow(Shape):
 
     seq: Seq
     at: datetime = Field(description="Time of the verdict.")
-    slot: str | None = Field(description="Step that it belongs to; null: none.")
+    slot: str | None = Field(description="Step that it belongs to; null if none.")
     attempt: Attempt
     verdict: Literal["refused", "replaced"] = Field(
         description="refused (the step failed) or replaced (other content replaced it)."
@@ -36,7 +36,7 @@ class WithheldRow(Shape):
     size: int = Field(description="Number of characters withheld.")
     digest: str = Field(description="Keyed digest of the content.")
     reason: str = Field(description="Reason given by the hook.")
-    is_restored: bool = Field(description="Whether the content was read from the journal, not received now.")
+    is_restored: bool = Field(description="Whether the content was read from the journal instead of just received.")
 
 
 class WithheldPage(Page):

@@ -14,7 +14,7 @@ class ScreeningConfig(AppConfig):
     def ready(self) -> None:
         """Install this app's feature.
 
-        Raises ImproperlyConfigured, with a text of one line, for a hook that can't be used."""
+        Raises ImproperlyConfigured, with a one-line text, for a hook that can't be used."""
         from durableagents.contrib.screening.hooks import screens
         from runs.features import Feature, install
 

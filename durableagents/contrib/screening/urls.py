@@ -1,4 +1,4 @@
-"""Address of this app below /api/v1."""
+"""URL of this app below /api/v1."""
 
 from django.urls import path
 

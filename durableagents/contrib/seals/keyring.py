@@ -1,7 +1,7 @@
 """The private key in the data folder, and the record of public keys and rotations."""
 
 # Seals can only be signed with the file. In the database, each public key is signed with the key before it, so someone
-# who only has the database can neither make a seal nor add a key.
+# who has only the database can neither make a seal nor add a key.
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FIX = "restore the seal.key from the backups, or copy it from another host of t
 
 
 class SealKeyProblem(Exception):
-    """The key can't be used. The message says what is wrong with which file, and what to do."""
+    """The key can't be used. The message names the file, the problem and the fix."""
 
 
 def key_path() -> Path:
@@ -69,7 +69,7 @@ def signing_key() -> tuple[SealKey, Ed25519PrivateKey]:
     path, recorded = key_path(), bytes(newest.public_key)
     upcoming = next_key_path()
     if upcoming.exists() and public_bytes(read_key(upcoming)) == recorded:
-        os.replace(upcoming, path)  # a rotation was interrupted after its commit
+        os.replace(upcoming, path)  # a rotation was interrupted right after its commit
     private = read_key(path)
     if public_bytes(private) != recorded:
         raise SealKeyProblem(
@@ -118,7 +118,7 @@ def rotate(reason: str, by: str) -> SealKey:
         kept_secret(upcoming, size=SIZE)
         new = read_key(upcoming)
         key = _recorded(old.number + 1, database_now(), bytes(old.public_key), private, new, reason, by)
-    # Done after the commit. If this process ends before it, `signing_key` does it.
+    # Done after the commit. If this process ends before that, `signing_key` does it.
     replace_private(key_path(), upcoming.read_text())
     upcoming.unlink(missing_ok=True)
     return key
@@ -127,7 +127,7 @@ def rotate(reason: str, by: str) -> SealKey:
 def sign(message: bytes) -> tuple[SealKey, bytes]:
     """Return the key in use and its signature of a message. Raises SealKeyProblem.
 
-    The message must not begin like that of a seal or a key."""
+    The message must not begin like the message of a seal or a key."""
     with transaction.atomic():
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT pg_advisory_xact_lock({LOCK})")

@@ -10,8 +10,8 @@ LEAF, NODE = b"\x00", b"\x01"
 
 
 def merkle_root(leaves: Iterable[bytes]) -> bytes:
-    """Return the tree hash of these leaves, in this order. Without leaves, it is the hash of the empty string."""
-    # Complete subtrees from the left, with their sizes. Two of equal size are merged into one.
+    """Return the tree hash of these leaves, in this order. Without leaves, this is the hash of the empty string."""
+    # Complete subtrees from the left, with their sizes. Two subtrees of equal size are merged into one.
     subtrees: list[tuple[int, bytes]] = []
     for leaf in leaves:
         size, node = 1, sha256(LEAF + leaf).digest()
@@ -30,10 +30,10 @@ def merkle_root(leaves: Iterable[bytes]) -> bytes:
 def inclusion_path(leaves: Sequence[bytes], index: int) -> list[bytes]:
     """Return the proof that the leaf at `index` is in the tree of these leaves (RFC 6962, section 2.1.1).
 
-    It has, from the bottom up, the roots of the subtrees with which the leaf's own subtree is joined."""
+    The proof lists, from the bottom up, the roots of the subtrees that are joined with the leaf's own subtree."""
     if len(leaves) <= 1:
         return []
-    # The left subtree has as many leaves as the largest power of two below their number.
+    # The left subtree's number of leaves is the largest power of two below the total.
     half = 1 << (len(leaves) - 1).bit_length() - 1
     left, right = leaves[:half], leaves[half:]
     if index < half:

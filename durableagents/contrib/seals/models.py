@@ -1,4 +1,7 @@
-"""Seals, the heads that they cover, their keys, and the log of deliveries. All but `Witness` are append-only."""
+"""Seals, the heads that they cover, their keys, and the log of deliveries.
+
+All tables except `Witness` are append-only.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from ledger.models import append_only
 
 
 class SealKey(models.Model):
-    """A public key. It is signed with the key before it; the first key is signed with itself."""
+    """A public key. Each key is signed with the key before it; the first key is signed with itself."""
 
     number = models.BigIntegerField(primary_key=True)
     public_key = models.BinaryField(max_length=32)
@@ -24,7 +27,7 @@ class SealKey(models.Model):
 
 
 class Seal(models.Model):
-    """A signature over all heads that moved since the seal before it. See records.py for the signed bytes."""
+    """A signature over all heads that moved since the previous seal. See records.py for the signed bytes."""
 
     number = models.BigIntegerField(primary_key=True)
     at = models.DateTimeField()
@@ -33,10 +36,10 @@ class Seal(models.Model):
     root = models.BinaryField(max_length=32)
     count = models.BigIntegerField()
     signature = models.BinaryField(max_length=64)
-    # Where the next search for moved heads begins (sealing.py). It is not signed: with a wrong value, a head is only
-    # found later, by the walk over all heads.
+    # Where the next search for moved heads begins (sealing.py). This value is not signed: with a wrong one, a head is
+    # only found later, by the walk over all heads.
     oldest_open_xid = models.BigIntegerField(help_text="No older transaction was in progress when heads were read.")
-    next_xid = models.BigIntegerField(help_text="Transactions from here on began later.")
+    next_xid = models.BigIntegerField(help_text="Transactions with this id or a higher one began later.")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["previous"], name="seals_seal_one_successor")]
@@ -75,7 +78,7 @@ class SealedHead(models.Model):
 
 
 class Witness(models.Model):
-    """Time of a witness's next try. These are the only rows of this app that change."""
+    """Time of the next attempt for a witness. These are the only rows of this app that change."""
 
     name = models.TextField(primary_key=True)
     since = models.DateTimeField(db_default=Now())
@@ -93,7 +96,9 @@ class Delivery(models.Model):
     id = models.BigAutoField(primary_key=True)
     witness = models.TextField()
     first = models.BigIntegerField(help_text="The first seal of the batch.")
-    last = models.BigIntegerField(help_text="The last seal of the batch that was taken, or the one that failed.")
+    last = models.BigIntegerField(
+        help_text="The last seal of the batch that the witness accepted, or the one that failed."
+    )
     at = models.DateTimeField()
     outcome = models.TextField(choices=Outcome.choices)
     error = models.TextField(blank=True)

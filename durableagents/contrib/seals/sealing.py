@@ -1,15 +1,16 @@
-"""Finds the heads that moved since the last seal, and seals them."""
+"""Finds the run heads that moved since the last seal, and seals them."""
 
 # How moved heads are found, without a scan of all runs and without work on the path that appends:
 #
 # 1. Events since the last seal, by a BRIN index on their time (a few pages, see ledger/models.py). An event
-#    gets its time before its transaction commits, so a late commit is older than the seal that could not see it. Each
-#    seal therefore keeps which transactions were open. The search begins at the newest seal that was made before any of
+#    gets its time before its transaction commits, so a late commit has an earlier time than the seal that could not see
+# it. Each seal therefore records which transactions were open. The search begins at the newest seal that was made
+# before any of
 #    those began, however long they took.
 # 2. If the clock was set back since the last seal, or no seal helps (the first one, a database restored from a dump),
 #    all heads.
-# 3. Always a few hundred heads in the order of their ids. That finds what a clock that jumped back and forth between
-#    two seals would hide, and takes hours for a million runs.
+# 3. In addition, always a few hundred heads in the order of their ids. That finds heads that a clock jumping back and
+# forth between two seals would hide; a full walk takes hours for a million runs.
 #
 # A head counts as moved if its number is above the run's last sealed one.
 
@@ -42,8 +43,8 @@ WALKED_HEADS = 300
 # The longest time between reading the clock and the first row of a transaction.
 _MARGIN = timedelta(seconds=1)
 _COMPLAINT_SECONDS = 60.0
-# Due unless a seal was made in the last seconds. A seal with a time in the future, from a clock that was ahead, is
-# ignored.
+# The job is due unless a seal was made in the last few seconds. A seal with a time in the future, written while the
+# clock was ahead, is ignored.
 IS_DUE = (
     "NOT EXISTS (SELECT 1 FROM (SELECT at FROM seals_seal ORDER BY number DESC LIMIT 1) last "
     f"WHERE at BETWEEN statement_timestamp() - interval '{INTERVAL_SECONDS} s' AND statement_timestamp())"
@@ -74,7 +75,7 @@ class SealsDamaged(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The moment at which heads were read, and the transactions that were open then."""
+    """The time at which heads were read, and the transactions that were open then."""
 
     at: datetime
     oldest_open_xid: int
@@ -147,7 +148,7 @@ def seal_all() -> int:
 
 
 def _checked(last: Seal) -> SealRecord:
-    """Return the last seal. Raises SealsDamaged if no recorded key signed it."""
+    """Return the last seal. Raises SealsDamaged if no recorded key signed the last seal."""
     key = SealKey.objects.filter(number=last.key).first()
     if key is None or not last.record.is_signed_by(bytes(key.public_key)):
         raise SealsDamaged(
@@ -193,7 +194,7 @@ def find_moved(moment: Moment, last: Seal | None) -> Iterator[Leaf]:
 
 
 def has_moved(moment: Moment, last: Seal | None, *, older_than: datetime) -> bool:
-    """Return whether a head that isn't sealed got its last event before `older_than`."""
+    """Return whether there is an unsealed head whose last event is older than `older_than`."""
     moved = _read(_ALL) if (since := search_start(moment, last)) is None else _read(SINCE, since=since)
     events = Event.objects.filter(at__lt=older_than)
     return any(events.filter(run_id=leaf.run_id, seq=leaf.seq).exists() for leaf in moved)
@@ -222,7 +223,7 @@ def _read(statement: str, **parameters: Any) -> Iterator[Leaf]:
     with connection.cursor() as settings:
         # The planner's statistics lag behind the newest events, which are the ones that are read.
         settings.execute("SET LOCAL enable_seqscan = off")
-        with connection.chunked_cursor() as cursor:  # the first time, this may read a million runs
+        with connection.chunked_cursor() as cursor:  # the first round may read a million runs
             cursor.execute(statement, parameters)
             settings.execute("SET LOCAL enable_seqscan = on")
             for run_id, seq, chain in cursor:

@@ -47,7 +47,7 @@ def _witnesses() -> list[WitnessStatus]:
 
 @transaction.atomic
 def _late() -> str:
-    """Return the problem that heads moved and were not sealed; empty if there is none."""
+    """Return a problem if heads moved but were not sealed; empty if there is none."""
     last, moment = Seal.objects.order_by("-number").first(), Moment.now()
     minutes = settings.DURABLEAGENTS.seal_stale_minutes
     if last is not None and moment.at - last.at < timedelta(minutes=minutes):
@@ -55,4 +55,4 @@ def _late() -> str:
     if not has_moved(moment, last, older_than=moment.at - timedelta(minutes=minutes)):
         return ""
     since = f"since {last.at:%Y-%m-%d %H:%M} UTC" if last else "yet"
-    return f"runs progressed, but nothing was sealed {since}: check whether workers are running, and their logs"
+    return f"runs progressed, but nothing was sealed {since}: check that workers are running, and read their logs"

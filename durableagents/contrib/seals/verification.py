@@ -31,7 +31,7 @@ _BATCH = 20
 # A line that is longer than any seal is not read into memory.
 _MAX_LINE = 16 * 1024 * 1024
 # Selects sealed heads that the journal contradicts, by run. A run's head may be ahead of the sealed one, but never
-# behind.
+# behind it.
 _WRONG = """
     SELECT s.run_id, s.seq, s.seal, h.run_id IS NULL, h.seq, e.hash IS NULL, s.hash
     FROM {sealed} s
@@ -102,7 +102,7 @@ def _check_seals(keys: dict[int, bytes]) -> Iterator[Finding]:
         elif not record.is_signed_by(keys[seal.key]):
             yield Finding(f"seal {seal.number} was not signed with key {seal.key}: it was changed or forged")
         if not record.has_leaves(leaves_of(seal.number)):
-            yield Finding(f"seal {seal.number}: its {record.count} sealed heads do not give its Merkle root")
+            yield Finding(f"seal {seal.number}: its Merkle root does not match its {record.count} sealed heads")
 
 
 def sealed_runs() -> Iterator[UUID]:
@@ -140,16 +140,16 @@ def _check_heads(statement: str, parameters: Sequence[Any], where: str) -> Itera
         elif is_event_gone:
             what = f"was sealed in seal {seal}{where}, but is missing"
         elif head_seq < seq:
-            what = f"was sealed in seal {seal}{where}, but the run's head says {head_seq}"
+            what = f"was sealed in seal {seal}{where}, but the run's head is at event {head_seq}"
         else:
-            what = f"was sealed in seal {seal}{where} with another hash: it or an event before it was changed"
+            what = f"was sealed in seal {seal}{where} with a different hash: it or an earlier event was changed"
         yield Finding(what + (f" ({more} more of this run)" if more else ""), run_id, seq)
 
 
 def _check_archived(run_id: UUID, rows: Sequence[Any], found: ArchivedRun, where: str) -> Iterator[Finding]:
     """Compare an archived run's sealed events with its archive.
 
-    If only the last event is sealed, the register is enough."""
+    If only the last event is sealed, the register is enough for that."""
     if all((seq, bytes(sealed)) == (found.seq, found.chain) for _, seq, *_, sealed in rows):
         return
     try:
@@ -161,7 +161,7 @@ def _check_archived(run_id: UUID, rows: Sequence[Any], found: ArchivedRun, where
     for _, seq, seal, *_, sealed in rows:
         known = last if hashes is None else hashes
         if known.get(seq) != bytes(sealed) and (hashes is not None or seq >= found.seq):
-            yield Finding(f"was sealed in seal {seal}{where}, but its archive has another event there", run_id, seq)
+            yield Finding(f"was sealed in seal {seal}{where}, but its archive has a different event there", run_id, seq)
             return
 
 
@@ -196,7 +196,8 @@ def check_witness(path: Path | SealWitness) -> Iterator[Finding]:
 class _Copy:
     """Reads a witness's file.
 
-    Only lines with an authentic signature count. Others are reported as problems of the copy, not of the database."""
+    Only lines with an authentic signature are compared. Other lines are reported as problems of the copy, not of the
+    database."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -245,7 +246,9 @@ class _Copy:
         self._torn_stays()
         record = content.seal
         if not record.is_signed_by(content.public_key) or not record.has_leaves(content.leaves):
-            self._report(n, f"seal {record.number} does not match its signature: this copy is damaged or forged there")
+            self._report(
+                n, f"seal {record.number} does not match its signature: this line of the copy is damaged or forged"
+            )
             return None
         if content.public_key not in self.keys:
             self._report(
@@ -256,7 +259,9 @@ class _Copy:
             return None
         known = self.seen.setdefault(record.number, record.hash)
         if known != record.hash:
-            self._report(n, f"there are two seals {record.number}, both signed: someone else has the private key")
+            self._report(
+                n, f"there are two different seals {record.number}, both signed: someone else has the private key"
+            )
         return _SealLine(n, content)
 
     def end(self) -> Iterator[Finding]:
@@ -298,7 +303,7 @@ class _StoredCopy(_Copy):
         try:
             storage = open_storage(self.witness.storage)
             for name in sorted(storage.listdir("")[1]):
-                with suppress(FileNotFoundError):  # it is reported as a missing seal
+                with suppress(FileNotFoundError):  # the object is reported as a missing seal
                     yield read(storage, name, _MAX_LINE)
         except Exception as error:  # each storage backend raises its own exceptions
             why = f"{type(error).__name__}: {error}"

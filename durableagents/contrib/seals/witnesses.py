@@ -1,9 +1,9 @@
 """Delivers seals to witnesses: files on other volumes, storages such as S3, and HTTPS endpoints.
 
-Each witness has its own job and log, so that it delays neither the others nor the sealing."""
+Each witness has its own job and log, so that a slow one delays neither the others nor the sealing."""
 
-# Seals are delivered at least once and in order. If a process dies after a witness took a batch, and before that was
-# recorded, the batch is sent again. Witnesses keep one of two equal lines, and verification accepts both.
+# Seals are delivered at least once and in order. If a process dies after a witness accepted a batch but before that was
+# recorded, the batch is sent again. Endpoints should ignore a repeated line, and verification accepts repeated lines.
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from runs.backoff import pause_seconds
 
 log = logging.getLogger("durableagents.contrib.seals")
 BATCH = 100
-# If the process that delivers to a witness dies, another one tries after the lease. It is longer than a batch and one
-# more attempt of `post` can take.
+# If the process that delivers to a witness dies, another one tries after the lease. The lease is longer than a batch
+# and one more attempt of `post` can take.
 BATCH_SECONDS, LEASE_SECONDS = 30.0, 60.0
 _FIRST_PAUSE, _MAX_PAUSE = 5.0, 300.0
 
@@ -41,7 +41,7 @@ class NotTaken(Exception):
 
 
 def is_due(witness: SealWitness) -> str:
-    """Return the SQL condition that this witness lacks seals and is not paused after a failure."""
+    """Return the SQL condition that is true if this witness lacks seals and is not paused after a failure."""
     name = "'" + witness.name.replace("'", "''") + "'"
     return (
         f"coalesce((SELECT max(number) FROM seals_seal), 0) > coalesce((SELECT max(last) FROM seals_delivery "
@@ -61,7 +61,7 @@ def taken_up_to(name: str) -> int:
 def deliver(witness: SealWitness) -> int:
     """Deliver all seals that a witness lacks, in batches; return their number.
 
-    It stops at the first failure, which is recorded and tried again later."""
+    The delivery stops at the first failure, which is recorded and tried again later."""
     count = 0
     while (state := _take(witness)) is not None:
         first = taken_up_to(witness.name) + 1
@@ -128,7 +128,7 @@ def _store(witness: SealWitness, line: SealLine) -> None:
             create(storage, name, content)
         except FileExistsError:
             if read(storage, name) != content:
-                raise NotTaken(f"it has a different object {name}, which is not overwritten") from None
+                raise NotTaken(f"it contains a different object {name}, which is not overwritten") from None
     except NotTaken:
         raise
     except Exception as error:  # each storage backend raises its own exceptions
@@ -168,7 +168,7 @@ def _take(witness: SealWitness) -> Witness | None:
     now = database_now()
     Witness.objects.get_or_create(name=witness.name, defaults={"due_at": now})
     state = Witness.objects.select_for_update(skip_locked=True).filter(name=witness.name).first()
-    # A time that is later than the longest pause was written when the clock was ahead.
+    # A time further ahead than the longest pause was written while the clock was ahead.
     if state is None or now < state.due_at < now + timedelta(seconds=_MAX_PAUSE):
         return None
     state.due_at = now + timedelta(seconds=LEASE_SECONDS)
@@ -207,8 +207,8 @@ def _rest(state: Witness, seconds: float, *, failures: int) -> None:
 class WitnessStatus:
     """The state of a witness.
 
-    `waiting_since` is the time of the oldest seal that it lacks, or since when it has been configured if that is later.
-    `is_known` says whether a worker has tried it."""
+    `waiting_since` is the time of the oldest seal that it lacks, or the time when it was configured, if that is later.
+    `is_known` tells whether a worker has tried to deliver to it."""
 
     name: str
     taken: int
@@ -227,11 +227,11 @@ class WitnessStatus:
         """Return the problem with this witness; empty if there is none."""
         if self.taken > self.newest:
             return (
-                f"witness {self.name} stored seal {self.taken}, but the last one here is {self.newest}: "
+                f"witness {self.name} stored seal {self.taken}, but the last seal in this database is {self.newest}: "
                 "seals were deleted, or a backup was restored"
             )
         if not self.is_known and self.newest:
-            return f"witness {self.name} was never tried: restart workers with this setting"
+            return f"witness {self.name} has never been tried: restart the workers with this setting"
         if not self.is_stale:
             return ""
         last = f"took seal {self.taken} last" if self.taken else "has stored no seal"

@@ -18,7 +18,10 @@ _MAX_NAMES = 12  # names listed in an error message
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of one attribute that match one of `values` by the comparison `sign`. The sign `set` matches all rows."""
+    """Rows of one attribute that match one of `values` under the comparison `sign`.
+
+    The sign `set` matches every row.
+    """
 
     name: str
     attribute: Attribute
@@ -56,7 +59,7 @@ Condition: TypeAlias = "Rows | Not[Condition] | Both[Condition] | Either[Conditi
 def declared(agent: str = "") -> dict[str, dict[str, Attribute]]:
     """Return the types of declared attributes by name.
 
-    They are those of all agents here, or only of the given `name` or `name@version`."""
+    These are the attributes of all agents here, or only of the given `name` or `name@version`."""
     found: dict[str, dict[str, Attribute]] = {}
     for one in _agents(agent):
         for name, attribute in one.attributes.items():
@@ -78,7 +81,7 @@ def resolve(text: str, agent: str = "") -> Condition:
 
 
 def sort_attribute(name: str, agent: str = "", orders: Iterable[str] = ()) -> Attribute:
-    """Return the type of an attribute to sort by. `orders` are the other orders that exist.
+    """Return the type of an attribute to sort by. `orders` are the other sort orders that exist.
 
     Raises BadSearch for an unknown attribute and for a list."""
     try:
@@ -134,7 +137,7 @@ def _comparison(look: Look, attribute: Attribute) -> Condition:
         )
     if kind == "flag" and look.sign in _ORDERED:
         raise Misread(
-            look.sign_at, f"compares the flag {look.name} by order", f"use =, for example: {look.name} = true"
+            look.sign_at, f"compares the flag {look.name} with < or >", f"use =, for example: {look.name} = true"
         )
     values = tuple(dict.fromkeys(_text(look.name, attribute, value) for value in look.values))
     if look.sign == "!=":

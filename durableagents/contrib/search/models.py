@@ -1,4 +1,4 @@
-"""Rows by which runs are found."""
+"""Models of the rows in which runs are searched."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from django.db import models
 class SearchTerm(models.Model):
     """A search word of a run, or the keyed digest of a word of its input (see words.py).
 
-    Terms are compared bytewise, so that all terms with a prefix are a range of the index."""
+    Terms are compared by bytes, so that all terms with a prefix form a range of the index."""
 
     pk = models.CompositePrimaryKey("run_id", "term")
     run_id = models.UUIDField()
@@ -22,13 +22,13 @@ class SearchTerm(models.Model):
 class Attribute(models.Model):
     """A value of an attribute of a run.
 
-    Numbers compare as numbers, other kinds by the bytes of their text. The run's time is in each row, so that lists can
-    be ordered by the index."""
+    Numbers compare as numbers, other kinds by the bytes of their text. The run's start time is in each row, so that
+    lists can be ordered by the index."""
 
     pk = models.CompositePrimaryKey("run_id", "name", "n")
     run_id = models.UUIDField()
     name = models.TextField(db_collation="C")
-    n = models.SmallIntegerField(help_text="Its place among the values of a list.")
+    n = models.SmallIntegerField(help_text="Position among the values of a list.")
     kind = models.TextField(db_collation="C")
     word = models.TextField(null=True, db_collation="C")
     number = models.DecimalField(null=True, max_digits=40, decimal_places=9)

@@ -1,8 +1,8 @@
 """Pages of runs found by attributes, using indexes, with a limit on the runs that one page examines.
 
-If the rarest required condition has few candidates, all of them are examined. Otherwise the list is read in its order.
-A page ends after `MAX_EXAMINED` runs, even if it is not full, and the next page continues there. For restricted
-viewers, only runs that they may see are read, because the end of a page is revealed."""
+If the rarest required condition has few candidates, all of them are examined. Otherwise runs are read in the order of
+the list. A page ends after `MAX_EXAMINED` runs, even if it is not full, and the next page continues there. For
+restricted viewers, only runs that they may see are read, because the end of a page reveals which runs were read."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def sort_orders(agent: str) -> list[tuple[str, str]]:
 class Position:
     """The position of a run in a list.
 
-    `value` is the text of the attribute by which the list is sorted, if it is."""
+    `value` is the text of the attribute by which the list is sorted, if any."""
 
     at: datetime
     id: UUID
@@ -164,7 +164,7 @@ class Search:
         return found, start
 
     def _few(self, count: int, cover: list[Rows] | None) -> list[UUID] | None:
-        """Return all runs that can match if they are few; otherwise None."""
+        """Return all runs that can match, or None if they are too many."""
         who = self.query.who
         if self.query.among is not None:
             return list(self.query.among)
@@ -185,7 +185,7 @@ class Search:
     # --- statements ---------------------------------------------------------------------------------------------------
 
     def _among(self, ids: Sequence[UUID], start: Position | None, limit: int) -> Sql:
-        """Select those of the runs that match and are visible, in order, after a position."""
+        """Select the runs among these that match and are visible, in order, after a position."""
         own, named = self.by.condition("s") if self.by else _TRUE
         join = f"JOIN runs_attribute AS s ON s.run_id = r.id AND {own}" if self.by else ""
         value = f"s.{self.by.column}::text" if self.by else "NULL"
@@ -226,7 +226,7 @@ class Search:
         ), [*values, size, *more]
 
     def _part(self, table: str, run_id: str, own: Sql, start: Position | None, size: int) -> Sql:
-        """Select the next runs by one condition. An index returns them in this order."""
+        """Select the next runs that meet one condition. An index returns the runs in this order."""
         columns = self._columns("t", "t.created_at", f"t.{run_id}")
         after, more = self._after(columns, start)
         value = f", {columns[0]} AS value" if self.by else ""
@@ -236,7 +236,10 @@ class Search:
         ), [*own[1], *more, size]
 
     def _bounds(self) -> list[Rows]:
-        """Return the conditions on the attribute by which the list is sorted. Only runs within them have to be read."""
+        """Return the conditions on the attribute by which the list is sorted.
+
+        Only runs that meet them have to be read.
+        """
         parts = self.condition.parts if isinstance(self.condition, Both) else (self.condition,)
         return [part for part in parts if isinstance(part, Rows) and self.by and part.name == self.by.name]
 
@@ -247,7 +250,7 @@ class Search:
         return ", ".join(f"{column} {'DESC' if self.is_descending else 'ASC'}" for column in columns)
 
     def _after(self, columns: Sequence[str], start: Position | None) -> Sql:
-        """Return the condition that a row comes after a position in the list."""
+        """Return the SQL condition for rows after a position in the list."""
         if start is None:
             return _TRUE
         row, sign = f"({', '.join(columns)})", "<" if self.is_descending else ">"
@@ -258,7 +261,7 @@ class Search:
 
 
 def _fits(condition: Condition | None, run: str) -> Sql:
-    """Return the SQL condition that a run matches; `run` is an expression for its id.
+    """Return the SQL condition for a run to match; `run` is an expression for its id.
 
     Subqueries on the run's rows have a LIMIT, so that the planner can't turn them into a scan of all matching rows."""
     match condition:
@@ -307,7 +310,7 @@ def _ids(parts: Sequence[Sql]) -> list[UUID]:
 
 
 def _rarest(condition: Condition) -> tuple[int, list[Rows] | None]:
-    """Return conditions of which every matching run meets one, with the smallest number of rows (at most FEW + 1)."""
+    """Return conditions with the fewest rows (up to FEW + 1), of which every matching run meets at least one."""
     leaves = list(dict.fromkeys(_leaves(condition)))
     own = [rows.condition("a") for rows in leaves]
     count = "SELECT count(*) FROM (SELECT 1 FROM runs_attribute AS a WHERE {} LIMIT %s) AS found"

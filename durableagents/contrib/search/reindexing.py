@@ -6,13 +6,13 @@ from typing import Any
 
 from django.db import connections
 
-# If the trigger is missing, the database was used without the app, or is new. A new one has no events.
+# If the trigger is missing, the database was used without this app, or it is new. A new database has no events.
 _WAS_LEFT_OUT = """
     SELECT to_regclass('runs_attribute') IS NOT NULL
         AND NOT EXISTS (SELECT FROM pg_trigger WHERE tgname = 'runs_attributes_set')"""
 _FORGET = """
     DELETE FROM runs_attribute a USING ledger_event e WHERE e.kind = 'AttributesSet' AND e.run_id = a.run_id"""
-# Does the same as runs_set_attributes. Of several events that name an attribute, the last one counts.
+# This does the same as runs_set_attributes. If several events name an attribute, the last one counts.
 _INDEX = """
     INSERT INTO runs_attribute (run_id, name, n, kind, word, number, created_at)
     SELECT r.id, v.name, row_number() OVER (PARTITION BY r.id, v.name ORDER BY v.place) - 1, v.kind,
@@ -30,7 +30,7 @@ _INDEX = """
 
 
 def reindex(*, using: str, **_: Any) -> None:
-    """Rebuild the rows, after migrations and before the trigger is installed again."""
+    """Rebuild the rows, after migrations but before the trigger is installed again."""
     with connections[using].cursor() as cursor:
         cursor.execute(_WAS_LEFT_OUT)
         if cursor.fetchone()[0]:

@@ -39,7 +39,7 @@ class Attributes:
         for row in rows:
             what, key = f"attribute {row.name}, value {row.n}", (row.name, row.n)
             if key not in missing:
-                yield f"{what} was not set by the journal"
+                yield f"{what} is not in the journal"
                 continue
             yield from compared(what, row, _columns(*missing.pop(key)))
             if row.created_at != began:

@@ -2,8 +2,8 @@
 
 Words of the input are stored as keyed digests, so that only whole words match. The others are metadata, which can be
 read elsewhere anyway; they are stored unencrypted, so that prefixes match too. The index of each word is read newest
-first, up to a limit, and the rarest word determines the candidates. The result says if a limit was reached. In a search
-within one agent, its newest `MAX_FOUND` runs are checked as well, so that rare words are found completely."""
+first, up to a limit, and the rarest word determines the candidates. The result tells whether a limit was reached. In a
+search within one agent, its newest `MAX_FOUND` runs are checked as well, so that rare words are found completely."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MAX_SUBJECT_LENGTH = 10_000  # in characters; a subject can be a value of 64 MiB
 MAX_WORD_LENGTH = 64  # in characters; longer words are not searched for
 MAX_DEPTH = 3  # levels of nesting in the input that are indexed
 _RUNS = Order("runs_run", "created_at")
-_DIGEST = "`"  # marks digests; words never begin with it
+_DIGEST = "`"  # prefix of digests; words never begin with it
 _DIGEST_BYTES = 12
 _EDGES = "\"'`.,;:!?()[]{}<>…“”‘’„«»"
 _SHOWN_ID = re.compile(r"([0-9a-f]{4,8})?(?:…|\.{2,3})([0-9a-f]{4,12})", re.I)
@@ -69,8 +69,8 @@ def terms_of(run_id: UUID, *, by: str, tags: Iterable[str] | dict[str, str], inp
 def _digest(word: str) -> str:
     """Return the term for a word of the input.
 
-    Equal words of different runs have equal terms, so that searches find them. Trailing zeros of an amount are removed:
-    `84000.00` becomes `84000`."""
+    Equal words in different runs have equal terms, so that a search finds all of them. Trailing zeros of an amount are
+    removed: `84000.00` becomes `84000`."""
     word = _ZEROS.sub(r"\1", word)
     return _DIGEST + base64.urlsafe_b64encode(mac(word_key(), word.encode("utf-8", "replace"))[:_DIGEST_BYTES]).decode()
 
@@ -78,7 +78,7 @@ def _digest(word: str) -> str:
 def _tail_term(digits: str) -> str:
     """Return a term for the reversed id, so that the end of an id is found as a prefix.
 
-    It begins with a character no word has."""
+    The term begins with a character that no word contains."""
     return "…" + digits[::-1]
 
 
@@ -133,10 +133,12 @@ def _plain(word: str) -> str:
 
 Arm = tuple[str, list[Any]]
 
-# Both read the index from one end. For a common prefix, only this many entries are read, regardless of their runs.
+# Both statements read the index from one end. For a common prefix, only this many entries are read, regardless of their
+# runs.
 _EXACT = "SELECT run_id FROM runs_searchterm WHERE term = %s ORDER BY run_id DESC LIMIT %s"
 _BEGUN = "SELECT run_id FROM runs_searchterm WHERE term > %s AND term < %s ORDER BY term, run_id DESC LIMIT %s"
-# Searches the terms of each candidate. The LIMIT keeps the planner from turning it into a scan of all matches.
+# Searches the terms of each candidate. The LIMIT keeps the planner from turning the subquery into a scan of all
+# matches.
 _HAS = (
     "(SELECT true FROM runs_searchterm AS own "
     "WHERE own.run_id = few.run_id AND (own.term >= %s AND own.term < %s OR own.term = %s) LIMIT 1)"
@@ -148,7 +150,7 @@ _FITS = "(SELECT true FROM runs_run AS r WHERE r.id = found.run_id{} LIMIT 1)"
 class _Query:
     """Builds the statement of one search.
 
-    `tables` read indexes, `arms` find runs, and `cuts` are conditions that more runs may match."""
+    `tables` read indexes, `arms` find runs, and `cuts` are conditions that are true if more runs may match."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -171,7 +173,7 @@ class _Query:
     def word(self, word: str) -> str:
         """Add a table with the entries of a word and its digest; return the table's name.
 
-        It includes entries of stored words that begin with the word."""
+        The entries include stored words that begin with the word."""
         return self.table(
             (_EXACT, [word, self.most]),
             (_EXACT, [_digest(word), self.most]),
@@ -222,7 +224,7 @@ def _by_words(query: _Query, wanted: Sequence[str], fit: Mapping[str, str]) -> N
 def _among(query: _Query, wanted: Sequence[str], fit: Mapping[str, str]) -> str:
     """Find the newest matching runs with the words.
 
-    If only few runs match `fit`, all of them are checked. Returns the condition that more runs may match."""
+    If only few runs match `fit`, all of them are checked. Returns the condition that is true if more runs may match."""
     # the indexes have the state as their first column
     by_state = [{**fit, "state": state.value} for state in State] if "parent" not in fit else [fit]
     few = _RUNS.ids(by_state, limit=MAX_FOUND)

@@ -36,4 +36,4 @@ def _scrub(record: logging.LogRecord, scrubber: scrubbing.Scrubber) -> None:
     if record.exc_info and record.exc_info[1] is not None:
         text = "".join(traceback.format_exception(record.exc_info[1])).rstrip("\n")
         if (clean := scrubber.error(text)) != text:
-            record.exc_text = clean  # formatters write this text instead of formatting `exc_info`
+            record.exc_text = clean  # formatters use this text instead of formatting `exc_info`

@@ -27,7 +27,7 @@ class Forms:
         self.plain = sorted({value, json.dumps(value)[1:-1]}, key=len)
 
     def replaced(self, text: str) -> str:
-        """Return the text with the reference in place of the value."""
+        """Return the text with the reference instead of the value."""
         for form in self.all:
             if form in text:
                 text = text.replace(form, self.reference)
@@ -93,7 +93,7 @@ def _forms(value: str) -> Iterator[str]:
 def _in_base64(data: bytes) -> Iterator[str]:
     """Yield the base64 forms of a value within a longer text, such as `user:value`.
 
-    Each has only the characters that don't depend on the surrounding text."""
+    Each form has only the characters that don't depend on the surrounding text."""
     for before in range(3):
         first = (before * 8 + 5) // 6
         last = ((before + len(data)) * 8) // 6

@@ -22,7 +22,7 @@ MAX_REMEMBERED = 1000
 
 
 class Store:
-    """The secrets of this process. Once a value is read, the store keeps it out of records."""
+    """The secrets of this process. From the time it reads a value, the store keeps it out of records."""
 
     def __init__(self, sources: Callable[[], Sequence[SecretSource]]) -> None:
         self._sources = sources
@@ -84,7 +84,7 @@ class Store:
                     kept.pop(place, None)
 
     def _checked(self, name: str, data: bytes) -> str:
-        """Decode a value, without the newline at its end. Raises SourceProblem."""
+        """Decode a value, dropping the newline at its end. Raises SourceProblem."""
         try:
             value = data.decode().rstrip("\r\n")
         except UnicodeDecodeError:

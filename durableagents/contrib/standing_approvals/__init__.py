@@ -1,1 +1,1 @@
-"""Standing approvals: a decision that also approves later identical calls. See README.md."""
+"""Standing approvals: decisions that also approve later identical calls. See README.md."""

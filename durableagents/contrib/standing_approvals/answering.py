@@ -1,12 +1,12 @@
 """Answers questions about identical calls by standing approvals.
 
-Such an approval counts as the giver's, and is judged by their current role, limit and part in the run. Everything else
-is left to people."""
+Such an approval counts as the giver's own, and depends on their current role, limit and part in the run. Everything
+else is left to people."""
 
 # The sweeper handles each question in a transaction of its own, under the locks of the run and the standing approval. A
 # concurrent decision either comes first or finds the question decided, and a standing approval is never overused. It
-# doesn't answer what the giver couldn't approve, what was asked or tried before, and what requires more than an
-# approval.
+# doesn't answer questions that the giver couldn't approve, that were asked or tried before, or that require more than
+# an approval.
 
 from __future__ import annotations
 
@@ -80,8 +80,11 @@ def answer_questions(excluding: list[UUID], until: float) -> list[tuple[UUID, UU
 
 @transaction.atomic
 def _answer(approval_id: UUID, run_id: UUID, grant_id: int) -> None:
-    """Approve in the giver's place and record the use. Raises LeftToPeople with the reason if it can't."""
-    if is_busy(run_id):  # without waiting for a process that holds the run
+    """Approve on behalf of the giver and record the use.
+
+    Raises LeftToPeople with the reason if the standing approval can't be used.
+    """
+    if is_busy(run_id):  # doesn't wait for a process that holds the run
         return
     unlocked = Approval.objects.get(pk=approval_id)
     if unlocked.state != ApprovalState.OPEN:
@@ -122,7 +125,7 @@ def _answer(approval_id: UUID, run_id: UUID, grant_id: int) -> None:
 
 
 def _same_call(approval: Approval, run: Run, wait: Wait) -> SameCall:
-    """Return the call in question, if it is asked about for the first time. Raises LeftToPeople."""
+    """Return the call, if this is the first question about it. Raises LeftToPeople."""
     try:
         same_call = read_same_call(bytes(approval.plan))
     except ValueError as error:
@@ -133,14 +136,14 @@ def _same_call(approval: Approval, run: Run, wait: Wait) -> SameCall:
     if wait.n or wait.attempt or approval.revision != 1 or is_told_of:
         raise LeftToPeople("It was requested or tried before.")
     if _was_refused(approval, same_call):
-        raise LeftToPeople("The same request in this run was rejected or expired before.")
+        raise LeftToPeople("The same request was rejected, or expired, earlier in this run.")
     if run.state in ENDED or run.forked_from is not None:
         raise LeftToPeople("Its run is a fork, or has ended.")
     return same_call
 
 
 def _was_refused(approval: Approval, same_call: SameCall) -> bool:
-    """Return whether an identical call was rejected or expired in this run before, judged by the plans."""
+    """Return whether an identical call was rejected or expired earlier in this run, according to the plans."""
     no = [ApprovalState.REJECTED, ApprovalState.EXPIRED]
     before = Approval.objects.filter(run_id=approval.run_id, tool=approval.tool, queue=approval.queue, state__in=no)
     for earlier in before.only("plan"):
@@ -153,9 +156,9 @@ def _was_refused(approval: Approval, same_call: SameCall) -> bool:
 
 
 def _not_the_same(found: StandingApproval, approval: Approval, same_call: SameCall) -> str:
-    """Return why the grant doesn't apply; empty if it does.
+    """Return why the standing approval doesn't apply; empty if it does.
 
-    The plan is compared, because the column by which grants are found may be forged."""
+    The plan is compared, because the column used to find standing approvals may be forged."""
     row = found.row
     if not row.is_about(approval.queue, same_call):
         return "it is for another call"

@@ -20,7 +20,7 @@ from runs.services.bodies import SteerBody
 class Grants(ApiView):
     """Standing approvals, newest first.
 
-    Operators, auditors and administrators see all of them, others those of the queues in which they decide."""
+    Operators, auditors and administrators see all of them, others those of queues in which they may decide."""
 
     permission_classes = [SetsUp]
     roles = READ
@@ -46,7 +46,7 @@ class OneGrant(ApiView):
 
 
 class GrantEnd(ApiView):
-    """End a standing approval. Its giver, approvers of its queue, operators and administrators may do so."""
+    """End a standing approval. The giver, approvers of the queue, operators and administrators may do so."""
 
     permission_classes = [SetsUp]
     roles = {"POST": EVERY}

@@ -1,4 +1,4 @@
-"""Standing approvals: a decision that also approves later identical calls. See README.md."""
+"""Standing approvals: decisions that also approve later identical calls. See README.md."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class StandingApprovalsConfig(AppConfig):
     urls = "durableagents.contrib.standing_approvals.urls"
 
     def demo_settings(self, **by: Any) -> Iterator[tuple[str, Callable[[], object]]]:
-        """Yield the demo's missing settings by name (read by durableagents/demo/oversight.py)."""
+        """Yield the settings that the demo still lacks, by name (read by durableagents/demo/oversight.py)."""
         from durableagents.contrib.standing_approvals import demo
 
         yield from demo.settings(**by)

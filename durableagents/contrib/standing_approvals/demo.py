@@ -1,4 +1,4 @@
-"""The demo's limits of standing approvals. They are set once; later changes by people are kept."""
+"""The demo's limits of standing approvals. The limits are set once; people's later changes are kept."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ QUEUE = "customer_refunds"
 
 
 def settings(by: Actor, justification: str) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield the act that sets the limits at the demo's queue, unless somebody has ever set them."""
+    """Yield the function that sets the limits at the demo's queue, unless somebody has ever set them."""
     if not ActRecord.objects.filter(queue=QUEUE, action="queue_grants").exists():
         body = BoundsBody(times=10, days=90, sum=Decimal(2500), justification=justification)
         yield "limits of standing approvals", partial(set_limits, QUEUE, body, by=by)

@@ -1,7 +1,7 @@
-"""Rows of standing approvals: given with a decision, used by later questions, revoked.
+"""Rows of standing approvals: their grant with a decision, each use, and the revocation.
 
 All are append-only and have codes (ledger/codes.py). So forged rows approve nothing, and a standing approval that is
-used up or revoked stays so."""
+used up or revoked can't be used again."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class StandingGrant(Coded):
     """A person's approval of calls that are identical to the one in `approval`.
 
-    `same` is a digest of what must be identical, and `fields` names the arguments that must be. It covers `count` calls
-    and a total of `most`, of one run or of all runs of an agent, and expires at `until`."""
+    `same` is a digest of what must be identical, and `fields` names the arguments that must be identical. It covers
+    `count` calls and a total of `most`, of one run or of all runs of an agent, and expires at `until`."""
 
     id = models.BigAutoField(primary_key=True)
     approval = models.OneToOneField("approvals.Approval", on_delete=models.PROTECT, related_name="standing_grant")

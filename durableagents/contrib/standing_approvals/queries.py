@@ -1,4 +1,4 @@
-"""Standing approvals as shown to people: those of their queues, or all.
+"""Read standing approvals for display: those of the reader's queues, or all.
 
 Of the calls' arguments, only the names of the fixed fields are shown."""
 
@@ -39,12 +39,12 @@ PAGE = 50
 
 
 class UseRow(Shape):
-    """An approval that a standing approval gave."""
+    """A use of a standing approval."""
 
     n: int = Field(description="Number of the use, from 1.")
     approval_id: UUID = Field(description="Approval that it answered.")
-    run_id: UUID = Field(description="Run whose call it let through.")
-    amount: str | None = Field(description="Amount of the call; null: it names none.")
+    run_id: UUID = Field(description="Run whose call was approved.")
+    amount: str | None = Field(description="Amount of the call; null if it names none.")
     at: datetime = Field(description="Time of the use.")
 
 
@@ -58,28 +58,28 @@ class EndRow(Shape):
 
 
 class GrantRow(Shape):
-    """A standing approval, by which further identical calls are approved without another decision."""
+    """A standing approval: further identical calls are approved without another decision."""
 
     id: int = Field(description="Id of the standing approval.")
-    approval_id: UUID = Field(description="The approval with whose decision it was given.")
-    run_id: UUID = Field(description="Run of the approval with which it was given.")
+    approval_id: UUID = Field(description="The approval whose decision included it.")
+    run_id: UUID = Field(description="Run of that approval.")
     queue: str = Field(description="Queue that gave it.")
     tool: str = Field(description="Tool whose calls it covers.")
     agent: str = Field(description="Agent whose calls it covers.")
     scope: str = Field(description="agent: all its runs; run: that run only.")
     fields: list[str] = Field(description="Arguments that must be identical.")
     times: int = Field(description="Number of calls that it covers.")
-    used: int = Field(description="Number of calls that it has let through.")
+    used: int = Field(description="Number of calls approved so far.")
     sum: str | None = Field(description="Total amount of the calls; null: the calls name no amount.")
-    spent: str | None = Field(description="Total amount of the calls that it has let through; null as with `sum`.")
+    spent: str | None = Field(description="Total amount of the calls approved so far; null if `sum` is null.")
     currency: str = Field(description="Currency of `sum` and `spent`, an ISO 4217 code; empty: no amount.")
     until: datetime = Field(description="Time when it expires.")
     by: ActorName
     role: RoleName
-    reason: str = Field(description="Justification of the decision with which it was given.")
+    reason: str = Field(description="Justification of the decision that included it.")
     at: datetime = Field(description="Time when it was given.")
     state: str = Field(description="active, used_up, over, taken_back, or not_authentic (it lets nothing through).")
-    end: EndRow | None = Field(description="Who ended it early; null: nobody.")
+    end: EndRow | None = Field(description="Who ended it early; null if nobody did.")
     uses: list[UseRow] = Field(description="Newest first; at most 50.")
 
     @property
@@ -99,7 +99,8 @@ def find_page(
 ) -> list[GrantRow]:
     """Return standing approvals, newest first.
 
-    Only the newest uses of each are checked for authenticity. The page of a single one checks all."""
+    Only the newest uses of each are checked for authenticity. The page of a single standing approval checks all of its
+    uses."""
     seen = _queues_of(user)
     conditions = ["true"]
     values: list[Any] = []
@@ -120,7 +121,7 @@ def find_page(
 def find_one(grant_id: int, user: Any) -> tuple[GrantRow, bool]:
     """Return a standing approval, and whether the reader may revoke it.
 
-    Raises NotFound, also if the reader may not see it."""
+    Raises NotFound, even if it exists but the reader may not see it."""
     seen = _queues_of(user)
     with connection.cursor() as cursor:
         cursor.execute(select_whole("g.id = %s"), [grant_id, 1])
@@ -143,7 +144,7 @@ def _queues_of(user: Any) -> frozenset[str] | None:
 
 
 def find_parties(grants: Sequence[GrantRow]) -> dict[UUID, str]:
-    """Return the party in the original case of each standing approval, by the approval's id.
+    """Return what or whom the original case of each standing approval concerns, by the id of the standing approval.
 
     If the viewer can't read the case, the subject of the run is returned instead."""
     cases = list(Approval.objects.filter(pk__in=[each.approval_id for each in grants]).select_related("run"))

@@ -1,7 +1,7 @@
 """Reads a standing approval completely, under its lock when it is used or revoked.
 
 Rows are read as JSON, so that one with invalid values doesn't break the others. A forged grant or use approves nothing,
-while any row that ends a grant is respected, even a forged one."""
+while any row that ends a standing approval takes effect, even a forged one."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from approvals.policy import Sum
 from durableagents.contrib.standing_approvals.models import StandingEnd, StandingGrant, StandingUse
 from ledger.rows import row_of
 
-# An arbitrary number, the same in every process. With a grant's id, it is the grant's advisory lock.
+# An arbitrary number, the same in every process. Together with a standing approval's id, it is that one's advisory
+# lock.
 _LOCK = 7_231_076
-_LOCK_OF_SAME = 7_231_077  # with the digest of a call: the lock of all standing approvals for it
+_LOCK_OF_SAME = 7_231_077  # together with the digest of a call, it is the lock of all standing approvals for that call
 _NEWEST = "ORDER BY g.at DESC, g.id DESC LIMIT %s"
-# Whether a call was sent under the approval of a wait `w`, or under one that was given after it and includes it.
+# Whether a call was sent under the approval of a wait `w`, or under a later approval that includes it.
 USED = """w.consumed_at IS NOT NULL OR EXISTS (
     SELECT 1 FROM runs_wait x WHERE x.run_id = w.run_id AND x.consumed_by = w.slot AND x.consumed_at > w.resolved_at)"""
 # Columns that can be read even if other columns have invalid values.
 _READABLE = "(to_jsonb(g) - 'fields' - 'code')::text"
-# Whether the standing approval has given an approval that is still unused.
+# Whether an approval from the standing approval is still unused.
 _HAS_UNUSED = f"""EXISTS (
     SELECT 1 FROM approvals_standinguse u JOIN approvals_approval a ON a.id = u.approval_id AND a.state = 'approved'
     JOIN runs_wait w ON w.id = a.wait_id JOIN runs_run r ON r.id = w.run_id
@@ -56,7 +57,7 @@ class StandingApproval:
 
     @property
     def is_over(self) -> str:
-        """Return why it can no longer be used; empty if it can."""
+        """Return why the standing approval can no longer be used; empty if it can."""
         if not self.is_authentic:
             return "this installation didn't record it"
         if self.end is not None:
@@ -66,7 +67,7 @@ class StandingApproval:
         return "it is used up" if self.used >= self.row.count else ""
 
     def covers(self, amount: Sum | None) -> str:
-        """Return why it doesn't cover this amount; empty if it does."""
+        """Return why the standing approval doesn't cover this amount; empty if it does."""
         if (amount is None) != (self.row.most is None):
             return "only one of the two has an amount"
         if amount is None or self.row.most is None:
@@ -74,7 +75,7 @@ class StandingApproval:
         if amount.currency != self.row.currency:
             return f"it is in {self.row.currency}"
         left = self.row.most - self.spent
-        return f"only {Sum(left, self.row.currency)} of it is left" if abs(amount.value) > left else ""
+        return f"only {Sum(left, self.row.currency)} of its total is left" if abs(amount.value) > left else ""
 
 
 def lock_grant(grant_id: int) -> StandingApproval | None:
@@ -104,7 +105,7 @@ def select_whole(condition: str) -> str:
 
 
 def select_for_list(condition: str) -> str:
-    """Return the same SQL for lists: it reads only the newest uses of each."""
+    """Return the same SQL for lists: it reads only the newest uses of each standing approval."""
     return _select(condition, str(MAX_USES), "false")
 
 

@@ -38,14 +38,14 @@ from runs.services.bodies import SteerBody
 class BoundsBody(SteerBody):
     """Limits of standing approvals at a queue: `times` calls, `days`, and a total `sum` in the queue's currency.
 
-    If `sum` is empty, the limit is the amount that the person may approve at once. Without `times`, none may be
-    given."""
+    If `sum` is empty, the limit is the amount that the person may approve at once. Without `times`, no standing
+    approval may be given."""
 
     times: Annotated[int, Field(strict=False, ge=0, le=MAX_TIMES), NoFlag] = Field(
-        default=0, description="Number of calls that one may cover; 0: none may be given."
+        default=0, description="Number of calls that a standing approval may cover; 0: none may be given."
     )
     days: Annotated[int, Field(strict=False, ge=0, le=MAX_DAYS), NoFlag] = Field(
-        default=0, description="Number of days that one may last."
+        default=0, description="Number of days that one standing approval may last."
     )
     sum: Most | None = Field(
         default=None,
@@ -56,7 +56,8 @@ class BoundsBody(SteerBody):
 @two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def set_limits(name: str, body: BoundsBody, *, seen: str | None = None, by: Actor) -> Queue:
-    """Set the limits of standing approvals at a queue; without times, none may be given. Existing ones stay in force.
+    """Set the limits of standing approvals at a queue; without `times`, none may be given. Existing standing approvals
+    stay in force.
 
     Raises InvalidInput with the wrong field, Moved, NotFound, Forbidden, JustificationRequired."""
     by, why = as_admin(by), justified("queue_grants", body.justification)
@@ -74,7 +75,7 @@ def set_limits(name: str, body: BoundsBody, *, seen: str | None = None, by: Acto
     return store("queue_grants", queue, by=by, before=before, why=why)
 
 
-# Locked until the end of the transaction, so that a concurrent use comes before, or comes after and sees the outcome.
+# Locked until the end of the transaction, so that a concurrent use either precedes this act or sees its outcome.
 _HOLD = """
     SELECT w.id FROM runs_wait w JOIN approvals_approval a ON w.id = a.wait_id
     WHERE a.id = ANY(%s::uuid[]) ORDER BY w.id FOR UPDATE OF w"""
@@ -108,8 +109,8 @@ def approve_again(
     """Approve a question, and give a standing approval with the times, total amount and end in `again`.
 
     The person must decide by a role of their own. The standing approval must be within the queue's limits, and its
-    total within the amount that the person may approve at once. Otherwise it works like `services.decide`. Raises what
-    that raises, and InvalidInput with the wrong field; then nothing is changed."""
+    total within the amount that the person may approve at once. Otherwise it works like `services.decide`. Raises the
+    errors of `services.decide`, and InvalidInput with the wrong field; then nothing is changed."""
     unlocked = Approval.objects.filter(pk=approval_id).first()
     if unlocked is None:
         raise NotFound("approval", approval_id)
@@ -171,7 +172,10 @@ def _locked_facts(unlocked: Approval, by: Actor) -> Facts:
 
 
 def _check(facts: Facts, again: AgainBody, sum_: Sum | None) -> None:
-    """Check that the person may give it, and that it is within the limits. Raises Forbidden, InvalidInput."""
+    """Check that the person may give the standing approval, and that it is within the limits.
+
+    Raises Forbidden, InvalidInput.
+    """
     assert facts.queue is not None
     if facts.who.person is None:
         raise Forbidden("Only a person with an account can give a standing approval.")
@@ -180,7 +184,7 @@ def _check(facts: Facts, again: AgainBody, sum_: Sum | None) -> None:
     bounds = bounds_in(facts.queue.again)
     if bounds is None:
         fix = "approve this call only, or ask an administrator to allow them"
-        raise wrong("again", f"isn't possible: queue {facts.queue.name} allows no standing approvals", fix)
+        raise wrong("again", f"isn't possible: queue {facts.queue.name} does not allow standing approvals", fix)
     if again.times > bounds.times:
         problem = f"is more than {bounds.times}, the limit of queue {facts.queue.name}"
         raise wrong("again.times", problem, "fewer", "“Number of calls”")
@@ -213,7 +217,7 @@ def _check_who_set_them(approval: Approval, by: Actor) -> None:
 def _check_with_others(facts: Facts, again: AgainBody, sum_: Sum | None, others: Sequence[StandingApproval]) -> None:
     """Check the limits over all usable standing approvals of the person for identical calls.
 
-    Raises InvalidInput with what is left."""
+    Raises InvalidInput with the amount that is left."""
     bounds = bounds_in(facts.queue.again) if facts.queue is not None else None
     assert bounds is not None
     if not others:
@@ -278,9 +282,9 @@ def _given(
 def revoke(grant_id: int, *, justification: str, by: Actor, roles: Iterable[str]) -> StandingApproval:
     """Revoke a standing approval.
 
-    Its giver, a decider of its queue, an operator or an administrator may do so. Its unused approvals lapse; calls that
-    were already sent are not affected. If there is a forged revocation, that row stays, and the unused approvals lapse
-    with this act. Raises NotFound, Forbidden, GrantOver, JustificationRequired."""
+    The giver, a decider of the queue, an operator or an administrator may do so. Unused approvals lapse; calls that
+    were already sent are not affected. A forged revocation stays in the table, and the unused approvals lapse with this
+    act. Raises NotFound, Forbidden, GrantOver, JustificationRequired."""
     found = lock_grant(grant_id)
     if found is None:
         raise NotFound("standing grant", grant_id)
@@ -292,7 +296,7 @@ def revoke(grant_id: int, *, justification: str, by: Actor, roles: Iterable[str]
         end.seal()
         end.save(force_insert=True)
     elif not end.is_authentic and not found.has_unused:
-        raise GrantOver("A row that this installation didn't write revokes it, and none of its approvals is unused.")
+        raise GrantOver("A row that this installation didn't write already revokes it, and it has no unused approvals.")
     elif end.is_authentic:
         raise GrantOver(f"It was revoked by {end.by} at {end.at:%Y-%m-%d %H:%M:%S} UTC.")
     own = [use.approval_id for use in found.uses if use.is_authentic]
@@ -314,9 +318,9 @@ def revoke(grant_id: int, *, justification: str, by: Actor, roles: Iterable[str]
 
 
 def _as(row: StandingGrant, by: Actor, roles: frozenset[str]) -> Actor:
-    """Return the actor in a role that may revoke it. Raises Forbidden.
+    """Return the actor in a role that may revoke the standing approval. Raises Forbidden.
 
-    Deciders may not revoke it if the queue's row is forged."""
+    Deciders may not revoke one if the queue's row is forged."""
     not_authentic: Forbidden | None = None
     try:
         role = role_held(row.queue)

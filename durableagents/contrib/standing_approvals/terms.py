@@ -22,7 +22,7 @@ MAX_DAYS = 366
 class Bounds:
     """The limits of standing approvals: calls, days from the decision, and total amount.
 
-    A total of None stands for the amount that the giver may approve at once."""
+    A total of None means the amount that the giver may approve at once."""
 
     times: int
     days: int
@@ -55,7 +55,7 @@ class SameCall:
     It has the digest and the names of the fields that must be identical, and any amount."""
 
     same: str
-    unkeyed: str  # the digest without a key, as in old rows
+    unkeyed: str  # the digest computed without a key, as in old rows
     fields: list[str]
     tool: str
     agent: str
@@ -80,7 +80,7 @@ def same_call_in(plan: Any) -> SameCall:
 
 
 def read_same_call(stored: bytes) -> SameCall:
-    """Build a SameCall from a stored plan. Numbers keep their spelling, as in `sameness_of`. Raises ValueError."""
+    """Build a SameCall from a stored plan. Numbers keep their notation, as in `sameness_of`. Raises ValueError."""
     try:
         return same_call_in(json.loads(stored))
     except RecursionError:

@@ -1,6 +1,6 @@
 """Verifies standing approvals against the journal, for `approvals.verification`.
 
-Each approval must be counted once, be the giver's, be for an identical call, and be within the limits. Each grant must
+Each use must be counted once, count as the giver's, be for an identical call, and be within the limits. Each grant must
 have been given with a recorded decision."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from runs.engine.tape import payload_of
 
 
 class StandingApprovals:
-    """Checks one run's approvals by standing approvals, and the standing approvals that were given in it."""
+    """Checks a run's approvals that came from standing approvals, and the standing approvals given in the run."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
@@ -83,7 +83,7 @@ class StandingApprovals:
             yield f"{what}: one record says that a standing approval made it, the other that a person did"
         use, terms = self.uses.get(str(row.approval_id)), row.standing if isinstance(row.standing, Mapping) else {}
         if is_by_one and use is not None and row.person != use.grant.person:
-            yield f"{what}: it is by account {row.person}, but account {use.grant.person} gave its standing approval"
+            yield f"{what}: it names account {row.person}, but account {use.grant.person} gave the standing approval"
         if is_by_one and ("deputy_of" in terms or "queue" in terms):
             yield f"{what}: a standing approval counts only for its giver"
 
@@ -93,7 +93,7 @@ class StandingApprovals:
         for id, use in self.uses.items():
             recorded = missing.pop(id, None)
             if recorded is None:
-                yield f"{use} answered approval {id}, but no event records it"
+                yield f"{use} answered approval {id}, but no event records that"
             else:
                 yield from self._use(use, *recorded)
             if not use.is_authentic:
@@ -113,7 +113,7 @@ class StandingApprovals:
         amount = None if same_call.amount is None else same_call.amount.value
         yield from compared(what, use, {"grant_id": grant_id, "n": n, "amount": amount})
         if not self.journal.is_about(seq, use.at):
-            yield f"{what}: its time differs from its event's"
+            yield f"{what}: its time differs from that of its event"
         if not grant.is_authentic:
             yield f"{what}: its standing approval was not written with this installation's key, or was changed"
         if (decided.role, decided.verdict) != (grant.role, "approved") or decided.n:
@@ -124,10 +124,10 @@ class StandingApprovals:
             yield f"{what}: its standing approval had been revoked"
         for sent in self._sent_under(decided):
             if end is not None and self.journal.at[sent - 1] > end.at + SLACK:
-                yield f"{what}: the call went out (event {sent}) after its standing approval was revoked"
+                yield f"{what}: the call was sent (event {sent}) after its standing approval was revoked"
 
     def _sent_under(self, decided: e.ApprovalDecided) -> Iterator[int]:
-        """Yield the events that sent a call under this approval, which was then the last one of its queue."""
+        """Yield the events that sent a call under this approval while it was the last one of its queue."""
         slot = decided.slot or ""
         events = self.yes.get((slot, self._asked.get(decided.approval_id, "")), [])
         for sent in self.sent.get(slot, []):
@@ -139,7 +139,7 @@ class StandingApprovals:
         for row in self.journal.rows(StandingGrant, "id"):
             what, recorded = str(row), missing.pop(str(row.approval_id), None)
             if recorded is None:
-                yield f"{what}: no decision gave it"
+                yield f"{what}: no decision includes it"
                 continue
             seq, decided, terms = recorded
             yield from compared(
@@ -157,13 +157,13 @@ class StandingApprovals:
                 },
             )
             if not self.journal.is_about(seq, row.at):
-                yield f"{what}: its time differs from its decision's"
+                yield f"{what}: its time differs from that of its decision"
         for id in missing:
-            yield f"the decision on approval {id} gives a standing approval, but its row is missing"
+            yield f"the decision on approval {id} includes a standing approval, but its row is missing"
 
 
 def _not_within(use: StandingUse, grant: StandingGrant, same_call: SameCall) -> str:
-    """Return why a use is not covered by its grant; empty if it is."""
+    """Return why a use is not covered by its standing approval; empty if it is."""
     question = use.approval
     if not grant.is_about(question.queue, same_call):
         return "the answered request is not identical"
@@ -202,7 +202,10 @@ def _end_of(grant: StandingGrant) -> StandingEnd | None:
 
 
 def _lapsed_at(grant: StandingGrant) -> datetime | None:
-    """Return when a grant was revoked. It is used if a forged row prevented the revocation from being written."""
+    """Return when a standing approval was revoked.
+
+    This is needed if a forged row prevented the revocation from being written.
+    """
     if not StandingEnd.objects.filter(grant=grant).exists():
         return None
     rows = ActRecord.objects.filter(action="standing_revoke", subject=str(grant)).order_by("at", "id")

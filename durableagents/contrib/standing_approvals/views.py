@@ -47,7 +47,7 @@ class OneGrantPage(QueuePage):
 
 
 class GrantEnds(Act, OneGrantPage):
-    """Revoke a standing approval. The service checks who may."""
+    """Revoke a standing approval. The service checks the rights."""
 
     act, done = "end", "Standing approval revoked. Later calls need approval again."
     page, has_own_page = "standing_grant", True
@@ -57,14 +57,12 @@ class GrantEnds(Act, OneGrantPage):
         return actor(self.request, "")
 
     def service(self, grant_id: int, *, by: Actor, justification: str) -> StandingApproval:
-        """Revoke it, if the person may see it."""
+        """Revoke a standing approval, if the person may see it."""
         queries.find_one(grant_id, self.request.user)
         return services.revoke(grant_id, justification=justification, by=by, roles=roles(self.request.user))
 
     def after(self, request: HttpRequest, result: StandingApproval, **address: Any) -> HttpResponse:
         """Add a note if the database has an earlier revocation that is not authentic."""
         if result.end is not None and not result.end.is_authentic:
-            self.done = (
-                "Unused approvals from it are void. The database holds an earlier revocation that is not authentic."
-            )
+            self.done = "Its unused approvals are void. The database holds an earlier revocation that is not authentic."
         return super().after(request, result, **address)

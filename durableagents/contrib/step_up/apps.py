@@ -1,4 +1,4 @@
-"""Proof with approvals: a recent second factor, and typing the values that are approved. See README.md."""
+"""Proofs for approvals: a recent second factor, and typing the values being approved. See README.md."""
 
 from __future__ import annotations
 

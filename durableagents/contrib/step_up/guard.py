@@ -1,4 +1,4 @@
-"""Proof with an approval: the values that are typed, and a new sign-in."""
+"""Proofs for an approval: typed values and a new sign-in."""
 
 from __future__ import annotations
 
@@ -19,23 +19,25 @@ from runs.engine.gating.stages import APPROVE
 
 
 class SignedForElse(DurableAgentsError):
-    """The passkey's signature is for another decision."""
+    """The passkey's signature is for a different decision."""
 
-    status, code, title = 403, "passkey-for-else", "The passkey signed another decision"
+    status, code, title = 403, "passkey-for-else", "The passkey signed a different decision"
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"The passkey's signature is not valid for this: {why}. Nothing was decided; try again.")
+        super().__init__(
+            f"The passkey's signature is not valid for this decision: {why}. Nothing was decided; try again."
+        )
 
 
 class NothingToShow(DurableAgentsError):
-    """The user has no second factor, and, if a password would be enough, no password either."""
+    """The user has no second factor and (if a password would be enough) no password either."""
 
     status, code, title = 403, "nothing-to-show", "No second factor"
 
     def __init__(self, wanted: Wanted) -> None:
         what = "a second factor" if wanted.factor else "a password or a second factor of this installation"
         super().__init__(
-            f"Approving this requires {what}, but you have none. Set up a second factor on your account page, then "
+            f"Approving this requires {what}, which you don't have. Set up a second factor on your account page, then "
             "decide it. Your text is kept."
         )
 
@@ -67,7 +69,10 @@ def _by_session(wanted: Wanted, by: Actor, now: datetime) -> dict[str, Any]:
 
 
 def _by_passkey(wanted: Wanted, signed: Signed, now: datetime) -> dict[str, Any]:
-    """Return the proof by passkey. Its age is counted from the challenge, which is older than the signature."""
+    """Return the proof by passkey.
+
+    The age of the proof is counted from the challenge, which is older than the signature.
+    """
     at = datetime.fromisoformat(signed.terms["at"])
     age = ceil((now - at).total_seconds())
     if wanted.not_fresh(age, PASSKEY):
@@ -99,7 +104,7 @@ def _not_typed(wanted: Wanted, missing: list[str]) -> InvalidInput:
 
 
 class FreshProof(DecisionGuard):
-    """Requires that values are typed, and the person has signed in again, for approvals above a threshold."""
+    """Requires that values are typed and that the person has signed in again, for approvals above a threshold."""
 
     def proof(self, pending: PendingDecision) -> dict[str, Any]:
         """Return the proof for a decision. Raises SignedForElse, InvalidInput, ProofNeeded, KeyCannotProve.

@@ -1,4 +1,4 @@
-"""The page on which the person who approves signs in again."""
+"""The page on which the approver signs in again."""
 
 from __future__ import annotations
 

@@ -42,11 +42,11 @@ class Assertions:
             if problem:
                 yield f"{what} is not valid: {problem}"
             if proof.get("by") != PASSKEY or proof.get("assertion") != digest:
-                yield f"{what} is not the one that was made for it"
+                yield f"{what} is not the one made for that decision"
             if not is_for_it:
                 yield f"{what} was signed for something else"
             if row.person != decision.person:
-                yield f"{what} is by another account than the decision"
+                yield f"{what} is by a different account from that of the decision"
             elif not_theirs := _not_theirs(row, decision.at):
                 yield f"{what}: {not_theirs}"
         if "approvals_approval" in self.journal.present:
@@ -56,7 +56,7 @@ class Assertions:
 
 
 def _not_theirs(row: Assertion, at: datetime) -> str:
-    """Return why the passkey did not belong to this account at that time; empty if it did."""
+    """Return why the passkey did not belong to this account at the time; empty if it did."""
     records = AccountRecord.objects.filter(
         subject_person=row.person, action__in=["factor_added", "factor_removed"], at__lte=at + SLACK
     )
@@ -69,4 +69,4 @@ def _not_theirs(row: Assertion, at: datetime) -> str:
         return f"no passkey of this key was ever set up by account {row.person}"
     if last.action == "factor_removed" and last.at < at - SLACK:
         return "the passkey had already been removed"
-    return "" if last.is_signed else f"the passkey was added outside the application, under the name of {last.by}"
+    return "" if last.is_signed else f"the passkey was added outside the application, in the name of {last.by}"

@@ -1,4 +1,4 @@
-"""Encodes spans, and sends them to a collector by OTLP over HTTP."""
+"""Encodes spans, and sends them to a collector with OTLP over HTTP."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ TIMEOUT_SECONDS = 5.0
 MAX_QUEUED = 8192
 PAUSE_SECONDS = 1.0
 EXIT_SECONDS = 2.0
-# Responses after which the batch is not sent again, because the collector would refuse it later too. A wrong address or
-# key is not among them, because it can be corrected.
+# Responses after which the batch is not sent again, because the collector would refuse it again. Responses to a wrong
+# address or key are not included, because those can be corrected.
 _REFUSED = (400, 413, 415, 422)
 _KINDS = {
     "internal": SpanMessage.SPAN_KIND_INTERNAL,
@@ -44,7 +44,7 @@ _SAMPLED = 1
 
 class Outcome(Enum):
     TAKEN = auto()
-    REFUSED = auto()  # it would be refused again
+    REFUSED = auto()  # the collector would refuse the batch again
     AWAY = auto()
 
 
@@ -61,7 +61,7 @@ class OTLPSender(OTLPSpanExporter):
         self._is_away = False
 
     def send(self, sent: Sequence[Span]) -> Outcome:
-        """Send the spans, with repetitions within the timeout.
+        """Send the spans, repeatedly within the timeout.
 
         Log when the collector becomes unreachable and when it is back."""
         result = self._client.export(encoded(merged(sent), self._resource).SerializeToString())
@@ -71,7 +71,11 @@ class OTLPSender(OTLPSpanExporter):
             return Outcome.REFUSED
         if result.success is self._is_away:
             self._is_away = not result.success
-            told = f"does not take spans ({reason}); runs go on without" if self._is_away else "takes spans again"
+            told = (
+                f"does not accept spans ({reason}); runs continue without tracing"
+                if self._is_away
+                else "takes spans again"
+            )
             log.warning("tracing: the collector %s", told)
         return Outcome.TAKEN if result.success else Outcome.AWAY
 
@@ -117,7 +121,7 @@ class Requests:
 
 
 def merged(sent: Sequence[Span]) -> Sequence[Span]:
-    """Return the spans. If a beginning and its end are both among them, they are merged, which changes the end."""
+    """Return the spans. If both a beginning and its end are among them, they are merged, which changes the end."""
     begun: dict[str, Span] = {}
     for span in sent:
         if span.is_end and (begin := begun.get(span.parent)) is not None:
@@ -128,7 +132,7 @@ def merged(sent: Sequence[Span]) -> Sequence[Span]:
 
 
 def encoded(sent: Sequence[Span], resource: Sequence[KeyValue]) -> ExportTraceServiceRequest:
-    """Return the message for the collector.
+    """Return the spans as a message for the collector.
 
     Spans that can't be encoded because their event is damaged are logged and left out."""
     request = ExportTraceServiceRequest()

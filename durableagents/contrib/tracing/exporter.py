@@ -5,7 +5,7 @@ made from committed events, so none is lost when a worker is killed."""
 
 # An event gets its time before its transaction commits, so events don't become visible in order of time. Each round
 # notes the time and which transactions are open. Once all of those have ended, the events before that time are complete
-# and are exported. Later events are read in a later round. So each event is read once, in a range of times (by the
+# and are exported. Later events are read in a later round. So each event is read once, in a range of times (using the
 # index ledger_event_by_time), and only the time up to which events were exported has to be stored.
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ STANDBY_SECONDS = 5.0
 # Events are read and sent in batches of at most this number.
 MAX_EVENTS = 2000
 # After a batch, the process rests for this multiple of the time that the batch took, because it shares the machine with
-# the runs. The rest is shorter if there is more to read, so that it can catch up.
+# workers. The rest is shorter if there is more to read, so that the exporter can catch up.
 REST, SHORT_REST = 9.0, 2.0
-# A transaction that stays open delays spans for at most this time. What it commits later is not exported.
+# A transaction that stays open delays spans for at most this time. Events that it commits later are not exported.
 MAX_WAIT = timedelta(minutes=1)
 # Events older than this are not exported when the collector becomes reachable again.
 MAX_BEHIND = timedelta(hours=24)
@@ -71,7 +71,7 @@ _BEGINNINGS = """
     SELECT v.run_id, v.slot, v.attempt, v.fact, v.at, v.clear
     FROM unnest(%s::uuid[], %s::text[], %s::int[], %s::text[]) AS k (run_id, slot, attempt, fact)
     JOIN ledger_event v USING (run_id, slot, attempt, fact)"""
-# Selects the claim that an event may end: the last event before it that began or ended a claim, if it began one.
+# Selects the claim that an event may end: the last earlier event that began or ended a claim, if it began one.
 _CLAIMS = """
     SELECT k.run_id, k.seq, c.at FROM unnest(%s::uuid[], %s::bigint[]) AS k (run_id, seq)
     CROSS JOIN LATERAL (
@@ -123,12 +123,12 @@ def _is_locked(link: psycopg.Connection[Any]) -> bool:
 
 
 class Exporter:
-    """Exports from where the last exporter stopped. The first one begins at the current time."""
+    """Exports events, starting where the last exporter stopped. The first exporter begins at the current time."""
 
     def __init__(self, link: psycopg.Connection[Any], send: Send, ratio: float = 1.0) -> None:
         self.link, self._send, self._ratio = link, send, ratio
         # The planner's statistics lag behind the newest events, which are the ones that are read. Commits need not be
-        # durable, because losing the position only sends some spans twice.
+        # durable: if the position is lost, some spans are only sent twice.
         link.execute("SET enable_seqscan = off; SET synchronous_commit = off")
         # times, each with the id of the next transaction at that time
         self._notes: deque[tuple[datetime, int]] = deque()
@@ -187,7 +187,7 @@ class Exporter:
     # --- which events are complete ---
 
     def _note(self) -> tuple[datetime, int]:
-        """Note the time and the open transactions. Return the time, and the id of the oldest open transaction."""
+        """Record the time and the open transactions. Return the time, and the id of the oldest open transaction."""
         row = self.link.execute(_NOTE).fetchone()
         assert row is not None
         now, oldest, following = row
@@ -225,7 +225,7 @@ class Exporter:
     # --- their spans ---
 
     def _spans(self, rows: Sequence[Any]) -> list[Span]:
-        """Return the spans of events. Damaged events have none, and are logged."""
+        """Return the spans of events. Damaged events have no spans, and are logged."""
         recorded, places, ends = [], {}, []
         for row in rows:
             if (one := self._recorded(_Row._make(row))) is None:
@@ -260,7 +260,7 @@ class Exporter:
 
 
 def _decoded(run_id: UUID, slot: str | None, attempt: int, clear: bytes) -> e.Event | None:
-    """Decode an event. A damaged one is logged, and None returned."""
+    """Decode an event. A damaged event is logged, and None returned."""
     try:
         event = e.decode(clear)
         if (event.slot, event.attempt) != (slot, attempt):

@@ -22,7 +22,8 @@ Place = tuple[UUID, str | None, int | None, str | None]
 class Span:
     """One span to export. Times are nanoseconds since the epoch.
 
-    With `is_end`, it ends what its parent's span begins. If neither was sent before, both are sent as one span."""
+    With `is_end`, the span ends what its parent's span begins. If neither was sent before, the two are sent as one
+    span."""
 
     name: str
     trace_id: str
@@ -93,7 +94,7 @@ WAITS: dict[type[e.Event], str] = {
     e.ToolReconciled: "reconcile",
     e.CallbackReceived: "webhook",
 }
-# Events with which a worker ends its claim of a run. People cause some of them too, without a worker.
+# Events with which a worker ends its claim of a run. People also cause some of them, without a worker.
 LEAVING: dict[type[e.Event], str] = {
     e.RunParked: "parked",
     e.RunReleased: "released",
@@ -106,7 +107,7 @@ EXPORTED: frozenset[type[e.Event]] = frozenset({*_ENDING, *_NOTES, *LEAVING, *WA
 
 
 def is_sampled(trace_id: str, ratio: float) -> bool:
-    """Return whether a trace is exported. All processes agree, because it depends only on the id."""
+    """Return whether a trace is exported. All processes agree, because the answer depends only on the id."""
     return int(trace_id[16:], 16) < round(ratio * (1 << 64))
 
 
@@ -123,7 +124,7 @@ def beginnings_of(recorded: Recorded) -> list[Place]:
 def of(recorded: Recorded, begun: Mapping[Place, Begun], claimed_at: int | None) -> list[Span]:
     """Return the spans of an event.
 
-    `begun` has the events at the places in `beginnings_of`, as far as they exist. If the event ends a claim,
+    `begun` contains the events at the places in `beginnings_of` that exist. If the event ends a claim,
     `claimed_at` is the time of that claim."""
     return _Spans(recorded, begun).made(claimed_at)
 

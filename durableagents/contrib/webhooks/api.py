@@ -30,23 +30,25 @@ class WebhookRow(Shape):
 
     id: int = Field(description="Id of the webhook.")
     name: str = Field(description="Name of the webhook.")
-    url: str = Field(description="Host and last characters of its address, because the rest may authorize posting.")
-    events: list[str] = Field(description="Types of messages that it gets.")
+    url: str = Field(
+        description="Host and last characters of its address; the rest is hidden, because it may authorize posting."
+    )
+    events: list[str] = Field(description="Types of messages that it receives.")
     agent: str = Field(description="Only runs of this agent; empty: any.")
     tag: str = Field(description="Only runs with this tag; empty: any.")
     queue: str = Field(description="For messages about approvals: only those of this queue; empty: any.")
     key_prefix: str = Field(description="Only runs whose business key begins with this; empty: any.")
-    started_by: str = Field(description="Only runs that this account started; empty: anybody.")
+    started_by: str = Field(description="Only runs that this account started; empty: any account.")
     has_content: bool = Field(description="Whether messages contain results, errors and titles.")
     state: Webhook.State = Field(description="active, paused, disabled or ended.")
-    why: str = Field(description="Why it is paused or disabled; empty: it is not.")
-    failing_since: datetime | None = Field(description="First failure after the last success; null: it works.")
+    why: str = Field(description="Why it is paused or disabled; empty if it is active.")
+    failing_since: datetime | None = Field(description="First failure after the last success; null if it works.")
     previous_until: datetime | None = Field(
-        description="Time until which messages are also signed with the old secret; null: not now."
+        description="Time until which messages are also signed with the old secret; null if there is no old secret."
     )
     set_by: ActorName
     made_at: datetime = Field(description="Time when it was created.")
-    changed_at: datetime = Field(description="Time of its last change.")
+    changed_at: datetime = Field(description="Time of the webhook's last change.")
     is_authentic: IsAuthentic
 
 
@@ -56,7 +58,7 @@ class WebhookSecretRow(WebhookRow):
     shown_once: ClassVar[frozenset[str]] = frozenset({"secret"})
 
     secret: str | None = Field(
-        description="Secret that its messages are signed with. It is shown only now; null: this repeats an answer."
+        description="Secret that its messages are signed with. It is shown only now; null in a repeated response."
     )
 
 
@@ -69,25 +71,25 @@ class WebhookAttemptRow(Shape):
 
     at: datetime = Field(description="Time when it ended.")
     outcome: str = Field(description="sent, failed or unknown: the worker ended before it recorded an answer.")
-    status: int | None = Field(description="HTTP status of the answer; null: none.")
-    milliseconds: int | None = Field(description="Time until the answer; null: unknown.")
-    answer: str = Field(description="First bytes of the answer, escaped.")
+    status: int | None = Field(description="HTTP status of the response; null if there was none.")
+    milliseconds: int | None = Field(description="Time until the response; null if unknown.")
+    answer: str = Field(description="First bytes of the response, escaped.")
     why: str = Field(description="Reason of a failure; empty: none.")
 
 
 class WebhookMessageRow(Shape):
     """A message to a webhook."""
 
-    id: int = Field(description="Number of the message, which is its sequence.")
-    message_id: str = Field(description="Id by which the receiver recognizes a repeat: the header webhook-id.")
+    id: int = Field(description="Number of the message, which is also its sequence number.")
+    message_id: str = Field(description="Id with which the receiver recognizes a repeat: the header webhook-id.")
     event: str = Field(description="Type of the message.")
-    run_id: UUID | None = Field(description="Run that it is about; null: none.")
+    run_id: UUID | None = Field(description="Run that it is about; null if none.")
     at: datetime = Field(description="Time of the event.")
     state: Message.State = Field(description="waiting, sending, sent, failed or not_sent_any_more.")
     due_at: datetime = Field(description="Time of the next attempt.")
-    attempts: int = Field(description="Number of attempts since it was made or replayed.")
-    note: str = Field(description="Why it is not sent, or not sent yet; empty: no note.")
-    ended_at: datetime | None = Field(description="Time when it was sent or given up; null: it is open.")
+    attempts: int = Field(description="Number of attempts since it was created or replayed.")
+    note: str = Field(description="Why it was not sent, or not yet; empty if there is nothing to note.")
+    ended_at: datetime | None = Field(description="Time when it was sent or given up; null while it is open.")
     log: list[WebhookAttemptRow] = Field(description="Attempts in order.")
 
 
@@ -96,7 +98,7 @@ class WebhookMessagePage(Page):
 
 
 class ReplayedRow(Shape):
-    """The number of messages that will be sent again."""
+    """The result of a replay."""
 
     messages: int = Field(description="Number of messages that are sent again.")
 
@@ -156,7 +158,7 @@ class Pauses(ApiView):
 
     @described("Pause a webhook", WebhookRow, body=SteerBody)
     def post(self, request: Request, webhook_id: int) -> Response:
-        """Stop sending messages; they are kept. Administrators only."""
+        """Stop sending messages; new ones are kept. Administrators only."""
         why = read_body(request, SteerBody).justification
         return Response(webhook_row(services.pause(webhook_id, by=self.by, justification=why)))
 

@@ -1,11 +1,11 @@
 """Sends messages at least once, with the same id at each attempt.
 
 An attempt is counted before it is made, and logged afterwards. If a worker dies in between, the message is sent again
-after `LEASE_SECONDS`, and the log says so."""
+after `LEASE_SECONDS`, and the log mentions it."""
 
-# No transaction is open while a server is contacted. Each message is sent in a thread of its own, which doesn't use the
-# database; everything else happens in the calling thread. A webhook has only a few threads, and a failing one a single
-# thread, so that a slow endpoint doesn't delay the others.
+# No transaction is open while a server is contacted. Each message is sent in a separate thread, which doesn't use the
+# database; everything else happens in the calling thread. A webhook gets only a few threads, and a failing one only a
+# single thread, so that a slow endpoint doesn't delay the others.
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _send(sending: Sending, results: SimpleQueue[Sent]) -> None:
         outcome = http.post(sending.url, sending.body, sending.headers, skips_silent=False, is_patient=True)
     except Exception as error:
         log.exception("a message can't be sent")
-        outcome = Outcome("failed", f"it can't be sent: {http.one_line(first_line(error))}"[:300])
+        outcome = Outcome("failed", f"the message can't be sent: {http.one_line(first_line(error))}"[:300])
     hit("WP2")
     results.put(Sent(sending, outcome, int((time.monotonic() - began) * 1000)))
 
@@ -147,7 +147,7 @@ def _take(webhook_id: int) -> Message | None:
         return None
     while (row := _next_message(webhook)) is not None:
         if row.state == Message.State.SENDING:
-            why = "The worker ended before it recorded an answer. The message may have been sent."
+            why = "The worker ended before it recorded a response. The message may have been sent."
             Attempt.objects.create(message=row, at=now, outcome="unknown", why=why)
         if why := _why_not(row, webhook):
             _end(row, Message.State.NOT_SENT, why)
@@ -169,10 +169,10 @@ def _request_of(row: Message) -> Sending | None:
         return Sending(row.webhook_id, row.pk, row.attempts, decrypt(row.webhook.address), body.encode(), headers)
     except Exception as error:
         if is_transient(error):
-            raise  # the counted attempt says that it may have been sent, so it is tried again
+            raise  # according to the counted attempt, the message may have been sent, so it is tried again
         if not isinstance(error, Undecryptable):
             log.exception("message %s can't be made", row)
-        _end(row, Message.State.FAILED, f"it can't be composed: {http.one_line(first_line(error))}"[:300])
+        _end(row, Message.State.FAILED, f"the message can't be composed: {http.one_line(first_line(error))}"[:300])
         return None
 
 
@@ -188,7 +188,7 @@ def _next_message(webhook: Webhook) -> Message | None:
 
 
 def _why_not(row: Message, webhook: Webhook) -> str:
-    """Return why a message is no longer sent; empty if it is still sent."""
+    """Return why a message should no longer be sent; empty if it should."""
     if not webhook.is_authentic:
         return "the webhook was not written by this installation"
     if row.run_id is not None and is_erased(row.run_id):
@@ -201,7 +201,7 @@ def _why_not(row: Message, webhook: Webhook) -> str:
 def _settle(sent: Sent) -> int:
     """Record an attempt. Returns 1.
 
-    If the answer can't be recorded, a failure is recorded instead."""
+    If the response can't be recorded, a failure is recorded instead."""
     message = sent.sending.message
     try:
         return _record(sent)
@@ -218,10 +218,10 @@ def _settle(sent: Sent) -> int:
 @transaction.atomic
 def _record(sent: Sent) -> int:
     """Log the attempt and update the message, unless another worker has taken it. Returns 1."""
-    outcome, webhook = sent.outcome, locked(sent.sending.webhook)  # the webhook is locked first, as everywhere
+    outcome, webhook = sent.outcome, locked(sent.sending.webhook)  # the webhook is locked first, as everywhere else
     row = Message.objects.select_for_update(no_key=True).filter(pk=sent.sending.message).first()
     if row is None or webhook is None:
-        return 1  # it was removed in the meantime
+        return 1  # the message was removed in the meantime
     Attempt.objects.create(
         message=row,
         at=database_now(),
@@ -244,7 +244,7 @@ def _record(sent: Sent) -> int:
 def _failed(row: Message, webhook: Webhook, outcome: Outcome) -> None:
     """Plan the next attempt, or give up.
 
-    The webhook is disabled if its endpoint is gone, and paused if it has failed for long."""
+    The webhook is disabled if its endpoint is gone, and paused if it has failed for a long time."""
     now = database_now()
     seconds = retry_seconds(row.attempts)
     if seconds is None:
@@ -281,7 +281,7 @@ def _end(row: Message, state: Message.State, note: str) -> None:
 
 
 def escaped(answer: bytes) -> str:
-    """Return the bytes of an answer as one line without control characters."""
+    """Return the bytes of a response as one line without control characters."""
     return http.one_line(answer.decode("utf-8", "backslashreplace"))
 
 

@@ -1,4 +1,4 @@
-"""The types of messages, their contents, and when a failed one is sent again. Pure: no Django, no I/O."""
+"""The types of messages, their contents, and when failed ones are sent again. Pure: no Django, no I/O."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ EVENTS = {
     "run.stopped": "A run stopped for an operator or for its budget",
     "run.outcome_unknown": "A call's outcome is unknown",
     "approval.opened": "An approval was opened",
-    "approval.decided": "An approval was decided or otherwise closed",
+    "approval.decided": "An approval was decided or closed in another way",
 }
 TEST = "webhook.test"
 
-# The delays that Standard Webhooks recommends. A message is tried ten times within about three days.
+# The delays that Standard Webhooks recommends. A message is attempted ten times within about three days.
 PAUSES_SECONDS = (5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400)
 MAX_ATTEMPTS = len(PAUSES_SECONDS) + 1
 JITTER = 0.2

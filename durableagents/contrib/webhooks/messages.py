@@ -64,9 +64,9 @@ def _page(row: Message, data: dict[str, Any]) -> str:
 
 
 def _content(row: Message, run_id: UUID) -> Any:
-    """Return the content of the event, limited to what the webhook's creator may read now.
+    """Return the content of the event, limited to what the webhook's creator may currently read.
 
-    Returns None if they may read nothing, if there is no content, or if it is too large."""
+    Returns None if the creator may read nothing, if there is no content, or if it is too large."""
     person = row.webhook.creator
     found = User.objects.filter(pk=person, is_active=True) if person is not None else User.objects.none()
     creator = found.annotate(proof=PROOF).first()
@@ -85,7 +85,7 @@ def _event_of_message(row: Message, run_id: UUID) -> Any:
     if row.event in ("run.completed", "run.failed"):
         run = Run.objects.get(pk=run_id)
         if run.state != row.facts.get("state"):
-            return None  # its state has changed since
+            return None  # its state has changed meanwhile
         payload = end_of(run_id, run.end_seq, str(run.state))[0].payload
         if row.event == "run.completed":
             return payload

@@ -10,9 +10,10 @@ from ledger.models import Coded, Json, append_only
 
 
 class Webhook(Coded):
-    """An endpoint of another program, and the messages that it gets. Empty filters match every run.
+    """An endpoint of another program, and the messages that it receives. Empty filters match every run.
 
-    It decides where messages are sent, so it has a code. A row that was written by SQL alone gets no messages."""
+    The row decides where messages are sent, so it has a code. A row that was written with plain SQL receives no
+    messages."""
 
     FREE = frozenset({"failing_since"})
 
@@ -37,7 +38,7 @@ class Webhook(Coded):
     creator = models.BigIntegerField(null=True, help_text="The account whose rights limit the content.")
     secret = models.TextField(help_text="Encrypted.")
     previous_secret = models.TextField(
-        blank=True, default="", help_text="Encrypted; valid in addition until `previous_until`."
+        blank=True, default="", help_text="The old secret, encrypted; valid until `previous_until`."
     )
     previous_until = models.DateTimeField(null=True)
     state = models.TextField(choices=State.choices, default=State.ACTIVE)
@@ -64,7 +65,7 @@ class Webhook(Coded):
 
 
 class Message(models.Model):
-    """A message to a webhook. Ids increase, so of two messages about a run, the later one has the higher id."""
+    """A message to a webhook. Ids increase: of two messages about a run, the later one has the higher id."""
 
     class State(models.TextChoices):
         WAITING = "waiting", "waiting"
@@ -77,14 +78,16 @@ class Message(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     webhook = models.ForeignKey(Webhook, on_delete=models.PROTECT, related_name="messages")
-    message = models.UUIDField(help_text="Its id for the receiver, the same at each attempt.")
+    message = models.UUIDField(help_text="Id for the receiver, the same at each attempt.")
     event = models.TextField()
     run_id = models.UUIDField(null=True)
     facts = Json(help_text="Ids, states and codes at the time of the event.")
     at = models.DateTimeField()
     state = models.TextField(choices=State.choices, default=State.WAITING)
-    due_at = models.DateTimeField(help_text="Time when a message in sending is sent again if nothing is recorded.")
-    attempts = models.SmallIntegerField(default=0, help_text="Attempts since it was made or replayed.")
+    due_at = models.DateTimeField(
+        help_text="Time when a message being sent is sent again, unless an outcome is recorded."
+    )
+    attempts = models.SmallIntegerField(default=0, help_text="Attempts since it was created or replayed.")
     note = models.TextField(blank=True, default="")
     ended_at = models.DateTimeField(null=True)
 
@@ -119,7 +122,7 @@ class Attempt(models.Model):
     outcome = models.TextField()
     status = models.SmallIntegerField(null=True, help_text="HTTP status.")
     milliseconds = models.IntegerField(null=True)
-    answer = models.TextField(blank=True, default="", help_text="The first bytes of the answer, escaped.")
+    answer = models.TextField(blank=True, default="", help_text="The first bytes of the response, escaped.")
     why = models.TextField(blank=True, default="")
 
     class Meta:

@@ -49,12 +49,12 @@ class WebhookBody(SteerBody):
 
     name: Name = Field(description="Name of the webhook.")
     url: Url = Field(description="Address that messages are posted to: https, without user name and password.")
-    events: EventNames = Field(description="Types of messages that it gets.")
+    events: EventNames = Field(description="Types of messages that it receives.")
     agent: Filter = Field(default="", description="Only runs of this agent, without version; empty: any.")
     tag: Filter = Field(default="", description="Only runs with this tag; empty: any.")
     queue: Filter = Field(default="", description="For messages about approvals: only those of this queue; empty: any.")
     key_prefix: Filter = Field(default="", description="Only runs whose business key begins with this; empty: any.")
-    started_by: Filter = Field(default="", description="Only runs that this account started; empty: anybody.")
+    started_by: Filter = Field(default="", description="Only runs that this account started; empty: any account.")
     has_content: bool = Field(default=False, description=_CONTENT)
 
 
@@ -75,7 +75,7 @@ class SecretBody(SteerBody):
     """A request to replace the secret."""
 
     overlap_hours: Annotated[int, Field(ge=0, le=MAX_OVERLAP_HOURS)] = Field(
-        default=24, description="Hours for which messages are signed with the old secret too."
+        default=24, description="Hours for which messages are signed with the old secret as well."
     )
 
 
@@ -84,7 +84,7 @@ class ReplayBody(SteerBody):
 
     message: int | None = Field(default=None, ge=1, lt=2**62, description="Number of the message.")
     since: Moment | None = Field(default=None, description="Time of the first event.")
-    only_failed: bool = Field(default=False, description="Leave out messages that were sent.")
+    only_failed: bool = Field(default=False, description="Leave out messages that were already sent.")
 
 
 class WrongState(DurableAgentsError):
@@ -117,7 +117,7 @@ def create(body: WebhookBody, *, by: Actor) -> tuple[Webhook, str]:
 
 
 def change(webhook_id: int, body: WebhookChangeBody, *, by: Actor) -> Webhook:
-    """Change a webhook. Raises what `create` raises, and NotFound, WrongState, Unchanged."""
+    """Change a webhook. Raises the errors of `create`, and NotFound, WrongState, Unchanged."""
     as_admin(by, _TO)
     given = body.model_dump(exclude={"justification", "url"}, exclude_none=True)
     address = None if body.url is None else http.store_address(body.url, field="url")
@@ -148,11 +148,11 @@ def rotate(webhook_id: int, body: SecretBody, *, by: Actor) -> tuple[Webhook, st
 
 @transaction.atomic
 def pause(webhook_id: int, *, by: Actor, justification: str) -> Webhook:
-    """Stop sending messages; they are kept. Raises NotFound, WrongState, Forbidden, JustificationRequired."""
+    """Stop sending messages; new ones are kept. Raises NotFound, WrongState, Forbidden, JustificationRequired."""
     by, why = as_admin(by, _TO), justified("webhook_pause", justification)
     row = _locked(webhook_id)
     if row.state != Webhook.State.ACTIVE:
-        raise WrongState(f"The webhook is {row.state} already.")
+        raise WrongState(f"The webhook is already {row.state}.")
     before = webhook_values(row)
     row.state, row.why = Webhook.State.PAUSED, why[:500]
     return _record_act("webhook_pause", row, before, by=by, why=why)
@@ -166,7 +166,7 @@ def resume(webhook_id: int, *, by: Actor, justification: str) -> Webhook:
     by, why = as_admin(by, _TO), justified("webhook_resume", justification)
     row = _locked(webhook_id)
     if row.state == Webhook.State.ACTIVE:
-        raise WrongState("The webhook is active already.")
+        raise WrongState("The webhook is already active.")
     before = webhook_values(row)
     row.state, row.why, row.failing_since = Webhook.State.ACTIVE, "", None
     return _record_act("webhook_resume", row, before, by=by, why=why)
@@ -192,7 +192,7 @@ def test(webhook_id: int, *, by: Actor) -> Message:
     _must_be_active(row)
     now = database_now()
     if row.messages.filter(event=TEST, state__in=Message.OPEN).exists():
-        raise WrongState("A test message is being sent already. Wait for its result in the log.")
+        raise WrongState("A test message is already being sent. Wait until its result appears in the log.")
     acted("webhook_test", by=by, subject=f"webhook {row.name}")
     return Message.objects.create(
         webhook=row, message=uuid4(), event=TEST, facts={"by": by.ref}, at=now, due_at=now, state="waiting"
@@ -222,7 +222,7 @@ def replay(webhook_id: int, body: ReplayBody, *, by: Actor) -> int:
         raise NotFound("message", body.message)
     count = found.count()
     if count > MAX_REPLAYED:
-        raise wrong("since", f"covers {count} messages", f"at most {MAX_REPLAYED} at once: give a later time")
+        raise wrong("since", f"covers {count} messages", f"at most {MAX_REPLAYED} messages at once: give a later time")
     if body.message is not None and not count:
         raise WrongState("The message has not been sent or given up yet.")
     found.update(state=Message.State.WAITING, due_at=now, attempts=0, note="", ended_at=None)
@@ -264,7 +264,7 @@ def drop(row: Webhook, state: Message.State, note: str, now: datetime) -> None:
 
 
 def locked(webhook_id: int, *, skips: bool = False) -> Webhook | None:
-    """Lock and return a webhook; None if it doesn't exist or, with `skips`, if another process has locked it.
+    """Lock and return a webhook; None if it doesn't exist or (with `skips`) another process has locked it.
 
     The lock allows triggers to insert rows that refer to the webhook."""
     found = Webhook.objects.select_for_update(no_key=True, skip_locked=skips)

@@ -127,7 +127,7 @@ def _form(request: HttpRequest) -> dict[str, Any]:
 def _read(form: Sent, shape: type[Body]) -> Body:
     """Parse the form into a body of class `shape`. Raises InvalidInput.
 
-    Its boxes are the message types. A filter that was emptied matches any run."""
+    The form's checkboxes are the message types. An emptied filter matches any run."""
     boxes = {f"event.{name}": name for name in EVENTS}
     names = [name for name in _TEXTS if name in shape.model_fields]
     form.check([*boxes, *names, "has_content"])

@@ -1,4 +1,7 @@
-"""`manage.py clean_data`: remove what `up` created. Refuses while it runs; touches no DATABASE_URL."""
+"""`manage.py clean_data`: remove what `up` created.
+
+Refuses while `up` is running, and does not touch the database in DATABASE_URL.
+"""
 
 from __future__ import annotations
 

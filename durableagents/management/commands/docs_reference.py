@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 
 class Command(BaseCommand):
-    help = "Write the generated parts of docs/reference from the code. Needs a checkout and no database."
+    help = "Write the generated parts of docs/reference from the code. Needs a checkout, but no database."
     requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:

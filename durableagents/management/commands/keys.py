@@ -97,7 +97,7 @@ def _create(account: str, name: str, expires: str, roles: Collection[str] | None
 
 @transaction.atomic
 def _rotate(key_id: int, expires: str | None, overlap: str) -> str:
-    """Issue a key that replaces this one, which ends now or after the overlap.
+    """Issue a key that replaces this one, which then ends at once or after the overlap.
 
     The new key has the same name, account, budget and, unless given, end. Raises CommandError if the key was rotated
     before.
@@ -108,7 +108,7 @@ def _rotate(key_id: int, expires: str | None, overlap: str) -> str:
     _existing(old.user.get_username())
     successor = own_keys(old.user).filter(name=old.name, pk__gt=old.pk).order_by("pk").last()
     if successor is not None:
-        raise _refused(f"key {key_id} was already rotated: key {successor.pk} replaces it. Rotate or revoke that one")
+        raise _refused(f"key {key_id} was already rotated: key {successor.pk} replaces it. Rotate or revoke that key")
     now = database_now()
     ends = old.expires_at if lives is None else now + lives
     if longer:
@@ -160,7 +160,7 @@ def _duration(text: str, option: str = "--expires") -> timedelta:
 
 
 def _existing(account: str) -> User:
-    # The lock lets the second of two concurrent commands with one key name see the key of the first.
+    # The lock makes the second of two concurrent commands with the same key name see the key of the first.
     user = User.objects.select_for_update().filter(username=account).first()
     if user is None:
         raise _refused(f"--account: no account is named {account!r}; create it with --create-account ROLE")

@@ -12,7 +12,7 @@ log = logging.getLogger("durableagents.migrate")
 
 
 class _Lines(io.TextIOBase):
-    """Logs what is written to it, line by line."""
+    """A stream that logs what is written to it, line by line."""
 
     def __init__(self, level: int) -> None:
         self._level, self._begun = level, ""

@@ -53,7 +53,7 @@ class Command(BaseCommand):
 
 
 def hold_lines() -> str:
-    """Return a line for each reason that keeps the installation from executing runs."""
+    """Return a line for each reason why the installation doesn't execute runs."""
     try:
         notices = [each for read in features.parts_of_all(lambda each: each.start_notices) for each in read()]
     except Error as error:
@@ -62,7 +62,7 @@ def hold_lines() -> str:
 
 
 def _hold() -> None:
-    """Hold the installation, using the command of the app that provides it. Raises EnvironmentProblem."""
+    """Hold the installation, using the command of the app that provides holds. Raises EnvironmentProblem."""
     if "restore_hold" not in get_commands():
         raise EnvironmentProblem("up --hold needs durableagents.contrib.restore_hold in INSTALLED_APPS")
     call_command("restore_hold", "place", reason="Started with up --hold.", stdout=StringIO())

@@ -14,7 +14,7 @@ from runs.management.shell import refuse_what_does_not_fit
 
 
 class Command(BaseCommand):
-    help = "Serves the console and the API. SIGTERM hands over to the process that shares the socket; SIGINT stops."
+    help = "Serves the console and the API. SIGTERM hands over to another process that shares the socket; SIGINT stops."
     requires_system_checks = ["start"]  # see durableagents/checks.py
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

@@ -30,7 +30,7 @@ MAX_NOTES = 100  # printed by one verification; each erased run has one, and eac
 class Command(BaseCommand):
     help = (
         "Check the record of one run or of all: "
-        "exit code 0 if it holds, 1 with a line for each problem, 2 if something can't be checked."
+        "exit code 0 if it is intact, 1 with a line for each problem, 2 if something can't be checked."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -95,7 +95,7 @@ class Command(BaseCommand):
         )
 
     def _with_progress(self, verifications: Iterable[Verification]) -> Iterator[Verification]:
-        """Yield the results while printing progress every few seconds and, after an interruption, how to continue."""
+        """Yield the results; print progress every few seconds and, after an interruption, how to continue."""
         runs, events, last, printed_at = 0, 0, None, time.monotonic()
         try:
             for each in verifications:
@@ -114,7 +114,7 @@ class Command(BaseCommand):
             problems += len(one.problems)
             for problem in one.problems:
                 self.stdout.write(f"{one.name}: {_in_one_line(problem)}")
-            last = f", the last is {one.hash}" if one.hash else ""
+            last = f", the last hash is {one.hash}" if one.hash else ""
             self.stdout.write(f"{one.name}: {one.records} record(s){last}")
         for each in verifications:
             runs, events, problems = runs + 1, events + each.events, problems + len(each.problems)
@@ -157,7 +157,7 @@ class Command(BaseCommand):
             except DatabaseError as error:
                 raise self._refusal(
                     f"the {what} can't be confirmed, because rows of {protected.table} never change "
-                    f"({first_line(error)}). Restore its former values with their code, or set it again"
+                    f"({first_line(error)}). Restore the former values with their code, or set it again"
                 ) from None
             acted("row_confirm", by=by, subject=f"{protected.table} {key}", justification=why, after={"row": what})
         self.stdout.write(f"The {what} is confirmed with its present values.")

@@ -1,7 +1,7 @@
 """Payloads that the reader may not read: placeholders and refusals.
 
-`Viewer.reads` decides, through `reads`. Lists and pages replace the payload by a note; an address that returns only
-payloads refuses the request.
+`Viewer.reads` decides, through `reads`. Lists and pages replace the payload by a note; a URL that returns only payloads
+refuses the request.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SAID_OF_ACTS = frozenset(
         "UpstreamAsked",
     }
 )
-# Members of a wait's detail that name what is waited for, without any of the run's content.
+# Members of a wait's detail that tell what the run waits for, without any of the run's content.
 _STATUS = frozenset(
     "title queue tool approval_id of name names kind attempt retry reason resource most used reserved wanted needs "
     "enough began held_by pool scope period refills_at child agent run until class system".split()
@@ -52,7 +52,7 @@ _STATUS = frozenset(
 
 
 class PayloadsHidden(DurableAgentsError):
-    """The request is for payloads only, of one run or of many."""
+    """The request is only for payloads, of one run or of many."""
 
     status, code, title = 403, "payloads-hidden", "Not shown to you"
 
@@ -61,7 +61,10 @@ class PayloadsHidden(DurableAgentsError):
 
 
 def must_read(run_id: UUID) -> None:
-    """Check that the reader may read the run's payloads. Raises PayloadsHidden, and Erased if nobody can."""
+    """Check that the reader may read the run's payloads.
+
+    Raises PayloadsHidden, or Erased if nobody can read them any more.
+    """
     if not reads(run_id):
         raise erased(run_id) if is_erased(run_id) else PayloadsHidden(run_id)
 

@@ -1,9 +1,9 @@
 """Viewers and the runs they may see, for the API, the console and sockets of every app. `runs/seen.py` has the SQL."""
 
-# Any role wider than integrator sees every run. An integrator sees runs that their account started or that carry one of
-# their own tags; other runs answer as if they did not exist. Seeing a run covers state, waits, cost and acts. Its
-# payloads (state, arguments, results, conversations, idempotency keys) need a right, except for one's own runs: see
-# `payloads.py`.
+# Every role other than integrator sees all runs. An integrator sees runs that their account started or that carry one
+# of their own tags; to them, other runs look as if they did not exist. The right to see a run covers state, waits, cost
+# and acts. Its payloads (state, arguments, results, conversations, idempotency keys) need a further right, except for
+# the reader's own runs: see `payloads.py`.
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ledger.errors import DurableAgentsError, NotFound
 from ledger.web.roles import INTEGRATOR, is_role, roles
 
 _CACHE, _READS = "_durableagents_own_tags", "_durableagents_reads_payloads"
-# The right to read payloads, a Django permission given to accounts and roles, on record.
+# The right to read payloads: a Django permission given to accounts and roles, with a record.
 APP, READ_PAYLOADS = "durableagents", "read_payloads"
 # SQL: whether an account, named by `user`, or one of its roles has the right.
 READS = f"""EXISTS (
@@ -36,7 +36,7 @@ class Viewer:
     """The reader of a request.
 
     Without `sees_all` they see the runs of the account `person` and those with one of `tags`. Without `reads_all` they
-    read the payloads of their own runs and of what is asked at the queues of the roles `held`.
+    read the payloads of their own runs and of questions at the queues of the roles `held`.
     """
 
     sees_all: bool = True
@@ -59,7 +59,7 @@ class Viewer:
 
     @property
     def in_common(self) -> Viewer:
-        """Return the viewer without their identity, for a page shared by everybody who sees the same."""
+        """Return the viewer without their identity, for a page shared by everybody who sees the same things."""
         return replace(self, person=None, tags=frozenset()) if self.sees_all else self
 
 
@@ -91,7 +91,7 @@ def own_tags(user: Any) -> frozenset[str]:
 def reads_payloads(user: Any) -> bool:
     """Return whether an account or one of its roles has the right to read payloads.
 
-    The result is cached per user object. Superusers don't have the right implicitly: it must be on record.
+    The result is cached per user object. Superusers don't have the right implicitly: giving it must be recorded.
     """
     known: bool | None = getattr(user, _READS, None)
     if known is None:
@@ -110,11 +110,11 @@ def know_own_tags(user: Any, tags: Iterable[str]) -> None:
     setattr(user, _CACHE, frozenset(tags))
 
 
-# The current request. Its user is read as late as possible: the API authenticates late.
+# The current request. The request's user is read as late as possible, because the API authenticates late.
 _asking: ContextVar[Any] = ContextVar("asking", default=None)
 
 
-# An explicit viewer, shared by all who see the same.
+# An explicit viewer, shared by all readers who see the same things.
 _looking: ContextVar[Viewer | None] = ContextVar("looking", default=None)
 
 
@@ -159,7 +159,7 @@ def tell_who_reads(judge: Callable[[Viewer, UUID], bool]) -> None:
     _reads_run[:] = [judge]
 
 
-# Decides whether a run's content was erased, so that nobody reads it; set by the app that has the runs.
+# Decides whether a run's content was erased, so that nobody may read it; set by the app that has the runs.
 _is_erased: list[Callable[[UUID], bool]] = []
 
 
@@ -172,7 +172,10 @@ def is_erased(run_id: UUID) -> bool:
 
 
 def reads(run_id: UUID) -> bool:
-    """Return whether the current viewer may read the payloads of a run that they see. Nobody may once it is erased."""
+    """Return whether the current viewer may read the payloads of a run that they see.
+
+    Nobody may once the content is erased.
+    """
     who = viewer()
     if is_erased(run_id):
         return False
@@ -186,7 +189,7 @@ def must_see(run_id: UUID) -> None:
         raise NotFound("run", run_id)
 
 
-# Functions that tell what became of a run that isn't in the database any more; set by apps that move runs elsewhere.
+# Functions that tell what became of a run that is no longer in the database; set by apps that move runs elsewhere.
 _explainers: list[Callable[[UUID], DurableAgentsError | None]] = []
 
 

@@ -11,18 +11,18 @@ from django import forms
 
 from ledger.web import strict_json
 
-# JSON readers disagree about numbers of more than 15 digits, so these are passed on as text.
+# JSON parsers disagree about numbers of more than 15 digits, so these are passed on as text.
 _INTEGER = re.compile(r"-?[0-9]{1,15}")
 _PLAIN_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,14})")
 _MAX_HINT = 60  # limit of characters of a default in a placeholder
 
 
 class Absent:
-    """Marks an empty optional field, or a value that the document doesn't have."""
+    """Marks an empty optional field, or a value that the document doesn't contain."""
 
 
 def typed(value: Any) -> str:
-    """Return text as it was typed. Browsers send each line break as two characters."""
+    """Return text as it was typed. Browsers send each line break as two characters (CR LF), which become one."""
     return "" if value is None else str(value).replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -32,7 +32,7 @@ def text_in(schema: Mapping[str, Any], name: str) -> str:
 
 class Value(forms.Field):
     """One value of the document.
-    `had` is the value in a document that is being changed, `empty` the value of an empty field."""
+    `had` is the old value in a document that is being changed, `empty` the value of an empty field."""
 
     had: Any = Absent
     empty: Any = Absent
@@ -75,7 +75,7 @@ class Value(forms.Field):
 
     def give_room(self, text: str) -> None:
         """Choose a widget that preserves the text.
-        An input drops line breaks, and one for e-mail addresses surrounding spaces."""
+        A plain input drops line breaks, and an e-mail input also drops surrounding spaces."""
         if self.is_flag or not isinstance(self.widget, forms.widgets.Input):
             return
         if "\n" in text or "\r" in text:
@@ -94,7 +94,7 @@ class Long(Value):
 
 class Integer(Value):
     """An integer, or a decimal that must not become a float.
-    Digits become a number; anything else stays text. If the value may also be text, only what is written like a JSON
+    Digits become a number; anything else stays text. If the value may also be text, only text in the form of a JSON
     number becomes a number."""
 
     may_be_text = False
@@ -125,7 +125,7 @@ class Document(Json):
 
 
 class Choice(Value):
-    """One item of a list. Its text represents the item, which may be a number."""
+    """One item of a list. The field's text represents the item, which may be a number."""
 
     widget: forms.Select
 
@@ -176,4 +176,4 @@ class Group(Value):
         return Absent
 
     def say_default(self, default: Any) -> None:
-        """Do nothing, because its fields show their own defaults."""
+        """Do nothing, because the nested fields show their own defaults."""

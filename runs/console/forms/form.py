@@ -37,7 +37,7 @@ class Bound(BoundField):
 
 @dataclass(frozen=True)
 class ExtraField:
-    """A field of the page outside the form: its label ("" if users don't fill it in) and id."""
+    """A field of the page outside the form: its label ("" if people don't fill it in) and its id."""
 
     label: str = ""
     id: str = ""
@@ -57,7 +57,7 @@ class Aside:
 
 
 class PartForm(forms.Form):
-    """Additional fields of a page, named as in the API, whose rules validate them."""
+    """Additional fields of a page, named and validated as in the API."""
 
     bound_field_class = Bound
 
@@ -79,11 +79,12 @@ class PartForm(forms.Form):
 
 
 class SchemaForm(forms.Form):
-    """The fields of an object schema, in their author's order, showing `document` or what was typed in `data`.
+    """The fields of an object schema, in their author's order, showing `document` or the input in `data`.
 
     With both, `document` is being changed, and untouched values stay exactly as they were. With `keeps`, missing values
     stay missing too, and a field may be emptied only where an empty value is valid. The name of a nested field is its
-    path, such as `order.amount`. `extra_fields` are the page's other fields, by name; their errors go into `aside`.
+    path, such as `order.amount`. `extra_fields` are the page's other fields, by name; their errors are put into
+    `aside`.
     """
 
     bound_field_class = Bound
@@ -141,14 +142,14 @@ class SchemaForm(forms.Form):
                 value = self.cleaned_data[name]
             elif field.required or self._is_typed(field) or (is_untouched and self._is_there(field)):
                 value = self._around(field) | self._filled(field.children)
-            else:  # an optional group in which nothing was typed is left out
+            else:  # an optional group without input is left out
                 value = field.empty
             if value is not Absent:
                 filled[field.key] = value
         return filled
 
     def _is_there(self, field: Value) -> bool:
-        """Return whether the field is a group that the document has. If so, each of its fields counts."""
+        """Return whether the field is a group that the document contains. If so, all of its fields are included."""
         return bool(field.children) and is_object(field.had)
 
     def _is_untouched(self, name: str) -> bool:
@@ -163,7 +164,7 @@ class SchemaForm(forms.Form):
 
     def _is_typed(self, group: Value) -> bool:
         """Return whether anything was typed in a group.
-        Emptying a field counts if leaving the group out would mean a default."""
+        An emptied field counts as input if leaving out the group would mean a default."""
         return any(self._is_said(name, is_nothing_said=group.empty is Absent) for name in group.children)
 
     def _is_said(self, name: str, *, is_nothing_said: bool) -> bool:

@@ -22,7 +22,7 @@ _DATES = {"date": "YYYY-MM-DD", "time": "HH:MM:SS", "date-time": "YYYY-MM-DDTHH:
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """The position of a group: its depth, and whether it or a group around it may be null or is absent."""
+    """The position of a group: its depth, and whether it, or a group around it, may be null or is absent."""
 
     depth: int = 0
     may_be_null: bool = False
@@ -77,7 +77,7 @@ class Maker:
         whole = self.resolved(part)
         kind = "json" if level.depth > _MAX_DEPTH or len(self.fields) >= MAX_FIELDS else _kind(whole)
         if kind == "flag" and (is_nullable or level.may_be_null):
-            kind, whole = "choice", {**whole, "enum": [True, False]}  # or no choice, which a checkbox can't express
+            kind, whole = "choice", {**whole, "enum": [True, False]}  # or null, which a checkbox can't express
         if kind == "group":
             field: Value = Group(whole, **{**own, "value": None}, widget=forms.HiddenInput())
             self.fields[name] = field

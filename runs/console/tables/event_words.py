@@ -1,5 +1,5 @@
 """The descriptions of event kinds in the journal.
-Each gets the event's clear fields (missing ones are "") and its attempt."""
+Each is called with the event's unencrypted fields (missing ones are "") and its attempt."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STOOD = {
 
 def link_to(html: str, page: str, *args: str) -> str:
     """Return a link, or only its text if there is no such page.
-    That is so for a damaged row's id, or an app that isn't installed."""
+    There is none for the id of a damaged row, or if the app isn't installed."""
     try:
         return f'<a href="{escape(reverse(page, args=args))}">{html}</a>'
     except NoReverseMatch:
@@ -61,7 +61,7 @@ def taken_over(f: Mapping[str, Any], attempt: int = 0) -> str:
     return f"<code>{visible(f['tool'])}</code>{named} · not sent: {why}{at}"
 
 
-# For late news that is no answer or has no outcome.
+# For late results that are no answer or have no outcome.
 _NO_OUTCOME = ("no_answer", "nothing")
 
 
@@ -86,7 +86,7 @@ def late_news(news: Mapping[str, Any], tools: dict[str, Any]) -> SafeString:
 
 
 def _on_record(news: Mapping[str, Any]) -> str:
-    """Return a text for the recorded outcome. Stops of earlier versions have a failure's code instead."""
+    """Return a text for the recorded outcome. Stops recorded by earlier versions have the code of a failure instead."""
     found, code = str(news.get("on_record") or "nothing"), news.get("code")
     if code is None and found not in (*findings.ON_RECORD, *_NO_OUTCOME):
         found, code = "refused", found
@@ -271,7 +271,7 @@ def _effect(f: Facts) -> str:
 def _undo_begun(f: Facts, attempt: int) -> str:
     why = f"{_words(f['reason'])} {visible(words(f['code']))}".strip()
     n = f["effects"]
-    return f"{_plain(n)} effect{'' if n == 1 else 's'} to undo, newest first; then it ends as {why}"
+    return f"{_plain(n)} effect{'' if n == 1 else 's'} to undo, newest first; then the run ends as {why}"
 
 
 def _screened(f: Facts, attempt: int) -> str:
@@ -311,13 +311,13 @@ EVENTS: dict[str, Callable[[Facts, int], str]] = {
     "ContentErased": lambda f, _: f"by {visible(f['by'])}: {visible(f['reason'])}",
     "AnswerTakenOver": taken_over,
     "UndoRegistered": lambda f, _: f"can be undone by {visible(f['tool'])}",
-    "UndoAsked": lambda f, _: f"{visible(words(f['code']))}, by {visible(f['by'])}: its effects are undone first",
+    "UndoAsked": lambda f, _: f"{visible(words(f['code']))}, by {visible(f['by'])}: the run's effects are undone first",
     "UndoBegun": _undo_begun,
     "EffectUndone": lambda f, _: f"{_effect(f)} is undone",
     "EffectLeft": lambda f, _: f"{_effect(f)} kept, by {visible(f['by'])}",
     "RunClaimed": lambda f, _: f"epoch {_plain(f['epoch'])} by pid {_plain(f['pid'])} ({_plain(f['cause'])})",
     "VisitEntered": lambda f, _: f"{_words(f['node'])}, visit {_plain(f['visit'])}",
-    "CheckpointSkipped": lambda f, _: f"at event {_plain(f['at'])}: damaged, continued from the one before",
+    "CheckpointSkipped": lambda f, _: f"at event {_plain(f['at'])}: damaged, continued from the previous one",
     "RunParked": lambda f, _: f"{_words(f['state'])}; released by the worker",
     "RunReleased": lambda f, _: visible(f["reason"]),
     "RunPaused": _by,
@@ -341,7 +341,7 @@ EVENTS: dict[str, Callable[[Facts, int], str]] = {
     "ToolRedispatched": _tool_and("sent again"),
     "ToolOutcomeUnknown": _tool_and("may or may not have happened"),
     "ToolReconciled": _outcome_line,
-    "OutcomeProposed": lambda f, attempt: f"{_outcome_line(f, attempt)}: a second person has to confirm",
+    "OutcomeProposed": lambda f, attempt: f"{_outcome_line(f, attempt)}: a second person must confirm",
     "UpstreamAsked": lambda f, _: f"upstream check requested by {visible(f['by'])}",
     "UpstreamTold": lambda f, _: f"upstream says: {_plain(findings.UPSTREAM.get(f['answer'], f['answer']))}",
     "OutcomeWithdrawn": lambda f, _: f"proposal withdrawn by {visible(f['by'])}",
@@ -405,7 +405,7 @@ EVENTS: dict[str, Callable[[Facts, int], str]] = {
         f"{_words(f['outcome'])} by {visible(f['by'])}"
         f"{'; deadline resumed, until ' + _plain(str(f['deadline'])[:19]) if f['deadline'] else ''}"
     ),
-    "ApprovalDelegated": lambda f, _: f"{visible(f['by'])} delegates it to <b>{visible(f['to'])}</b>",
+    "ApprovalDelegated": lambda f, _: f"{visible(f['by'])} delegates the request to <b>{visible(f['to'])}</b>",
     "DelegationEnded": lambda f, _: f"delegation ended by {visible(f['by'])}",
     "PlanAmended": lambda f, _: f"changed by {visible(f['by'])} · {_plan(f)}",
 }

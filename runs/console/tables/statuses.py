@@ -1,5 +1,6 @@
 """A run's status in the console: a chip for each reason, and its sentence with links.
-The texts are those of `runs/queries/sentences.py`. Texts about a call in progress, from the journal, are added here."""
+The texts are those of `runs/queries/sentences.py`. Texts about a call in progress, which come from the journal, are
+added here."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from runs.queries.status import Reason, notes_of, sentence_of
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """An action on a run: two buttons, an explanation, and the effect on active children.
+    """An action on a run: two button labels, an explanation, and the effect on active children.
     The first button opens the form, the second one sends it. `view` takes the POST."""
 
     label: str
@@ -82,7 +83,7 @@ def _from_journal(d: Dossier) -> list[str]:
             pid, host = escape(str(owner.clear["pid"])), visible(owner.clear["host"])
             return [f"{f'Now: {call}, in' if call else 'In'} process {pid} on {host} since {clock(owner.at)}."]
         case "pausing" | "cancelling" if call:
-            return [f"{call} was sent; its result is recorded first."]
+            return [f"{call} was sent; the result is recorded first."]
         case "unknown_outcome" if d.unknown is not None and d.unknown.contradicted:
             again = "It is unknown again" if not d.unknown.is_of_earlier else "But"
             return [f"{again}: {contradicted(d.unknown)}, and {witness(d.unknown)}."]

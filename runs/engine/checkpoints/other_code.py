@@ -21,7 +21,7 @@ OTHER_CODE = "other_code"
 def written_by_others(agent: Any, position: Position) -> str:
     """Return the fingerprint of the other code that wrote the checkpoint.
 
-    Empty if this code wrote it, or if the run already stopped over it and an operator resumed it.
+    Empty if this code wrote it, or if an operator has resumed the run after it stopped because of that code.
     """
     wrote = position.at.fingerprint
     if not wrote or agent.is_own(wrote) or was_looked_at(position.tail, agent.fingerprint()):
@@ -52,7 +52,7 @@ async def other_code(agent: Any, journal: Journal, runtime: Runtime, wrote: str,
 def told_apart(agent: Any, wrote: str, known: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the details for an operator: both fingerprints, and the differences of the code.
 
-    The differences can be told only if the other code's parts are `known`.
+    The differences can be given only if the other code's parts are `known`.
     """
     mine = None if known is None else as_stored(agent, wrote)
     texts = [] if known is None or mine is None else differences(known, mine)

@@ -22,7 +22,7 @@ UNBEGUN: Final = "unbegun"
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A claimant's starting point: the checkpoint, the events after it, and a node and state to enter first, if any.
+    """The starting point of a claim: the checkpoint, the events after it, and a node and state to enter first, if any.
 
     `unread` is the error if no node can continue from the state. Operations that need no node, such as ending the run,
     still work.
@@ -44,7 +44,7 @@ def last_migration(events: Sequence[e.Event]) -> tuple[int, e.RunMigrated] | Non
 def position_of(at: Snapshot, tail: Sequence[e.Event]) -> Position:
     """Return the position of a run.
 
-    `at` is the newest readable checkpoint, or an empty one before the first node; `tail` are the events since.
+    `at` is the newest readable checkpoint, or an empty one before the first node; `tail` are the events after it.
     """
     found = last_migration(tail)
     if found is None:
@@ -63,7 +63,7 @@ def position_of(at: Snapshot, tail: Sequence[e.Event]) -> Position:
 def _reentered(moved: e.RunMigrated, state: Any, since: Sequence[e.Event]) -> Position:
     """Return the position before the migration's node, or in it.
 
-    It is in the node if that was entered but its checkpoint is unreadable.
+    The position is in the node if that was entered but its checkpoint is unreadable.
     """
     visit = moved.visit + 1
     if not any(isinstance(x, e.VisitEntered) and x.visit == visit for x in since):
@@ -86,7 +86,7 @@ def _carried_on(at: Snapshot, tail: Sequence[e.Event]) -> Position:
 def version_of(created: e.RunCreated, entered: e.Event | None, tail: Sequence[e.Event]) -> tuple[str, int | None]:
     """Return a run's version and generation (None: unknown).
 
-    They come from its newest migration, else its checkpoint's event, else its creation.
+    They come from its newest migration, or else from its checkpoint's event, or else from its creation.
     """
     if (found := last_migration(tail)) is not None:
         return found[1].to, found[1].generation

@@ -62,7 +62,7 @@ def _upgraded(agent: Any, number: int, state: Any) -> Any:
         raise JournalBroken(str(error), "unknown_format") from error
     except Exception as error:  # the upgrader is the author's own code
         raise JournalBroken(
-            f"upgrading the state from number {number} up to {agent.graph_id} broke: {describe_error(error)}",
+            f"upgrading the state from number {number} to {agent.graph_id} failed: {describe_error(error)}",
             "bad_checkpoint",
         ) from error
 
@@ -70,7 +70,7 @@ def _upgraded(agent: Any, number: int, state: Any) -> Any:
 def _keeps_messages(agent: Any, tail: Sequence[e.Event]) -> None:
     """Refuse changes by messages or operators that were recorded under another schema number.
 
-    Upgraders convert states, not changes.
+    Upgraders convert states, but not changes.
     """
     for event in changes_in(tail):
         if number_of_changes(event) == agent.schema_version:

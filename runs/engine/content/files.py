@@ -10,7 +10,7 @@ from pydantic import BaseModel, TypeAdapter
 from runs.engine.canonical import plain
 
 Prompt = str | Sequence[Any]  # A text, or a list of texts and Pydantic AI's files (BinaryContent, ImageUrl, …).
-# The approximate size of a file in a model's window, in characters of text, whatever its size in bytes is.
+# The approximate size of a file in a model's window, in characters of text, regardless of its size in bytes.
 CHARACTERS_OF_A_FILE = 6000
 
 
@@ -38,7 +38,7 @@ def as_data(content: Any) -> Any:
 
 
 def as_content(data: Any, *, is_prompt: bool) -> Any:
-    """Return a content recorded by `as_data`, with its files restored."""
+    """Return content recorded by `as_data`, with its files restored."""
     from pydantic_ai.messages import ToolReturnPart, UserPromptPart
 
     if is_prompt:
@@ -60,14 +60,14 @@ def in_words(content: Any) -> str:
 
 
 def characters(content: Any) -> int:
-    """Return roughly how many characters of a model's window a content uses."""
+    """Return the approximate number of characters that some content uses in a model's window."""
     if isinstance(content, (list, tuple)):
         return sum(map(characters, content))
     return CHARACTERS_OF_A_FILE if is_file(content) else len(str(content or ""))
 
 
 def with_files(outcome: BaseModel, answer: Any) -> Any:
-    """Return a tool's result for the model: its data, followed by the files that its fields hold."""
+    """Return a tool's result for the model: its data, followed by the files in its fields."""
     files = list(_files_of(outcome))
     return [_named(answer), *files] if files else answer
 

@@ -23,12 +23,12 @@ _MAX_SECONDS = 60.0
 class Piece:
     """A piece of content on its way to a model, a tool or a node. `content` is plain data.
 
-    `source` says where it comes from: `prompt` (of a node), `transcript` (a conversation to be compacted, or the
+    `source` tells where it comes from: `prompt` (of a node), `transcript` (a conversation to be compacted, or the
     summary of its older turns), `tool` (a result), `child` (an output), `signal`, `message`, `answer` (of a person),
     `model` (its call of a tool), `node` (its call of a tool); `name` is the name of that tool, agent, signal and so on.
-    `to` says where it goes: `model`, `tool` (as its arguments), `node`; `target` is the name of that assistant, tool or
-    node. `agent` is the version that drives the run, `run_id` the run. `is_restored`: it was read back from the
-    journal, where another worker or an earlier visit wrote it.
+    `to` tells where it goes: `model`, `tool` (as its arguments), `node`; `target` is the name of that assistant, tool
+    or node. `agent` is the version that drives the run, `run_id` the run. `is_restored`: it was read from the journal,
+    where another worker or an earlier visit had written it.
     """
 
     content: Any
@@ -50,7 +50,7 @@ class Withhold:
 
 @dataclass(frozen=True, slots=True)
 class Redact:
-    """A hook's verdict: replace the piece by `content` (plain data).
+    """A hook's verdict: replace the piece with `content` (plain data).
 
     `reason` is recorded, so it must not quote the original.
     """
@@ -64,7 +64,7 @@ class Screen:
     """A hook, as made by `screen`. `name` and `version` are recorded with each verdict of the `function`.
 
     It checks pieces from these sources (`source`) on their way to these targets (`to`), within `timeout` seconds.
-    `is_quick`: it is called without a thread (for the engine's own hooks).
+    `is_quick`: it is called directly, not in a thread (for the engine's own hooks).
     """
 
     name: str
@@ -77,11 +77,11 @@ class Screen:
 
     @property
     def id(self) -> str:
-        """Name and version, as recorded."""
+        """Name and version in their recorded form."""
         return f"{self.name}@{self.version}"
 
     def is_for(self, piece: Piece) -> bool:
-        """Return whether the hook checks such a `piece`."""
+        """Return whether the hook checks a `piece` of this kind."""
         return piece.source in self.source and piece.to in self.to
 
 
@@ -142,12 +142,12 @@ def _some(whose: str, what: str, given: Iterable[str], known: tuple[str, ...]) -
     return frozenset(wanted)
 
 
-# Maximum characters of one piece. Tool results are cut to a part of the model's window long before this applies.
+# Maximum characters of one piece. Tool results are shortened to a part of the model's window long before this limit.
 MAX_FOR_MODEL = 2_000_000
 MAX_FOR_TOOL = 4_000_000
 
 _SELECTORS = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
-# Characters that a model sees and a reader doesn't: control characters (except tab and line breaks), direction marks,
+# Characters that a model sees but a person doesn't: control characters (except tab and line breaks), direction marks,
 # zero-width characters, tags (except in a flag emoji). A single joiner shapes letters and emoji, and a single variation
 # selector picks a form; a sequence of them can hide text.
 _HIDDEN = re.compile(
@@ -157,7 +157,7 @@ _HIDDEN = re.compile(
     f"|[\u200c\u200d]{{2,}}|[{_SELECTORS}]{{2,}}"
 )
 
-# Built once, because the arguments of each call are measured.
+# The encoder is built only once, because the arguments of each call are measured.
 _JSON = json.JSONEncoder(ensure_ascii=False)
 
 
@@ -226,7 +226,7 @@ _MARKERS = re.compile(
 def prompt_injection_markers(piece: Piece) -> Withhold | None:
     """Withhold external content that gives the model orders.
 
-    It matches known markers only, so rephrased attacks get through.
+    It matches only known markers, so rephrased attacks pass.
     """
     hits = 0
 

@@ -1,6 +1,6 @@
 """The cache of reads.
 
-It is only an optimization, never the record: if an entry is missing or damaged, the read is made.
+A cache of reads: only an optimization, never the record: if an entry is missing or damaged, the read is made.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class KeptRead:
 
 
 class Reads(Protocol):
-    """A cache of reads. Its methods never raise: a failed `find` is a miss, a failed `keep` is dropped."""
+    """A cache of reads. Its methods never raise: a failed `find` is a miss, and a failed `keep` is ignored."""
 
     async def find(self, key: bytes) -> KeptRead | None: ...
 
@@ -32,7 +32,7 @@ class Reads(Protocol):
 
 
 class NoReads:
-    """A cache that keeps nothing."""
+    """A cache that stores nothing."""
 
     async def find(self, key: bytes) -> KeptRead | None:
         return None
@@ -52,7 +52,7 @@ class MemoryReads:
         return known[0] if known is not None and datetime.now(UTC) < known[0].at + known[1] else None
 
     def keep(self, key: bytes, tool: str, kept: KeptRead, lifetime: timedelta) -> None:
-        """Keep the result, unless a newer one is cached already."""
+        """Keep the result, unless a newer one is already cached."""
         known = self.kept.get(key)
         if known is None or known[0].at < kept.at:
             self.kept[key] = kept, lifetime

@@ -1,6 +1,7 @@
 """The parts and the digest of an agent's version.
 
-Code counts as syntax trees of the agent's own packages, without layout and docstrings. Libraries don't count.
+Code is represented by the syntax trees of the agent's own packages, without layout and docstrings. Libraries don't
+count.
 """
 
 from runs.engine.fingerprint.described import Described

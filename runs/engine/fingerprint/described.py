@@ -14,14 +14,14 @@ from runs.engine.tools import FOR_DISPATCH, Gate, Tool, Undo
 
 # Cached per model, because each tool and agent that uses the model needs its schema.
 _schemas: WeakKeyDictionary[type[BaseModel], dict[str, Any]] = WeakKeyDictionary()
-# A function that encodes a function or a model's class by one scheme.
+# A function that encodes functions and model classes according to one scheme.
 Code = Callable[[Any], Any]
 
 
 class Described(Protocol):
     """The parts of an agent that define its version.
 
-    It is a protocol because `runs.engine.agents` imports this module.
+    This is a protocol because `runs.engine.agents` imports this module.
     """
 
     @property
@@ -76,7 +76,7 @@ def described(agent: Described, code: Code) -> dict[str, Any]:
             }
             for a in agent.assistants
         },
-        # Attributes are left out if there are none, so that older digests stay valid.
+        # Attributes are omitted if there are none, so that older digests stay valid.
         **({"attributes": {n: a.kind for n, a in agent.attributes.items()}} if agent.attributes else {}),
     } | _declared_parts(agent, code)
 
@@ -84,7 +84,7 @@ def described(agent: Described, code: Code) -> dict[str, Any]:
 def _declared_parts(agent: Described, code: Code) -> dict[str, Any]:
     """Describe messages, signals and upgraders.
 
-    They are left out if none are declared, so that older digests stay valid.
+    They are omitted if none are declared, so that older digests stay valid.
     """
     messages = {
         m.name: {
@@ -101,7 +101,7 @@ def _declared_parts(agent: Described, code: Code) -> dict[str, Any]:
 
 
 def _undone(agent: Described, code: Code) -> dict[str, Any]:
-    """Describe how effects are undone. Empty if the agent declares nothing about it."""
+    """Describe how effects are undone. Empty if the agent declares nothing about that."""
     undos = {"undos": {each.name: _undo(each, code) for each in agent.undos}} if agent.undos else {}
     return undos | ({} if agent.on_failure == "undo" else {"on_failure": agent.on_failure})
 
@@ -139,7 +139,7 @@ def _undo(undo: Undo, code: Code) -> dict[str, Any]:
 
 
 def _written(tool: Tool) -> Callable[..., Any]:
-    """Return the author's function, also if this library wraps it (as it does tools of Pydantic AI agents)."""
+    """Return the author's function, even if this library wraps it (like the tools of Pydantic AI agents)."""
     function = tool.opened(FOR_DISPATCH)
     return getattr(function, "author", function)
 
@@ -154,7 +154,7 @@ def _with_code(value: Any, code: Code) -> Any:
 
 
 def _gate(gate: Gate, code: Code) -> dict[str, Any]:
-    # What a gate doesn't declare is left out, so that digests from before these features existed stay valid.
+    # Entries that a gate doesn't declare are omitted, so that digests from before these features existed stay valid.
     amount = (
         {} if gate.amount is None else {"amount": gate.amount if isinstance(gate.amount, str) else code(gate.amount)}
     )
@@ -190,7 +190,7 @@ def _schema(model: type[BaseModel] | None, code: Code) -> Any:
 
 
 def json_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """Return a model's schema. Callers must not change it. Raises PydanticInvalidForJsonSchema."""
+    """Return a model's schema. Callers must not change the result. Raises PydanticInvalidForJsonSchema."""
     if model not in _schemas:
         _schemas[model] = model.model_json_schema()
     return _schemas[model]

@@ -1,7 +1,7 @@
-"""Code as the third scheme encodes it.
+"""Encodes code according to the third scheme.
 
-A function includes everything in its agent's own packages that it names, directly or not. Each definition appears once
-in a table, as a digest and its numbers, so that a changed number can be shown.
+The code of a function includes everything that it names in its agent's own packages, directly or indirectly. Each
+definition appears once in a table, as a digest and its numbers, so that a changed number can be shown.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ PLAIN = (str, bytes, int, float, bool, Decimal, timedelta, date, Enum, type(None
 
 
 def code(thing: Any) -> str | None:
-    """Return the digest of a function, or of a model's own class, by the second scheme.
+    """Return the digest of a function, or of a model's own class, according to the second scheme.
 
-    It covers everything that the function names in its own module.
+    The digest covers everything that the function names in its own module.
     """
     if thing is None:
         return None
@@ -39,7 +39,7 @@ def code(thing: Any) -> str | None:
 
 
 class _Closure:
-    """Everything that one function refers to, by name, in a form that is equal in every process."""
+    """Everything that one function refers to, by name, in a form that is the same in every process."""
 
     def __init__(self) -> None:
         self.seen: dict[str, list[str]] = {}
@@ -64,7 +64,7 @@ class _Closure:
             return f"({', '.join(self.take(each) for each in thing)})"
         if callable(thing) and hasattr(type(thing).__call__, "__code__") and not isinstance(thing, Tool):
             return self.take(type(thing).__call__)
-        # Other values may differ between processes or change at run time, so only their type and name count.
+        # Other values may differ between processes or change at run time, so only their type and name are included.
         return f"{type(thing).__qualname__} {getattr(thing, '__qualname__', getattr(thing, 'name', ''))}"
 
     def _function(self, function: Any, code: CodeType, is_root: bool) -> str:
@@ -76,7 +76,7 @@ class _Closure:
         tree = module.find(code) if module else None
         if tree is None or module is None:
             return self._note(key, compiled(code))
-        # Functions made by one factory share name and source; their closures tell them apart.
+        # Functions made by one factory share name and source; their closures distinguish them.
         cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=False))
         self._note(key, module.written(tree, without_decorators=is_root).text)
         for name, cell in sorted(cells.items()):
@@ -98,7 +98,7 @@ class _Closure:
     def _top(self, name: str, module: Module, known: Any) -> None:
         """Record a module-level definition.
 
-        Tools, agents and the like are skipped: their declarations are described.
+        Tools, agents and the like are skipped, because their declarations are described elsewhere.
         """
         key = f"{module.name}.{name}"
         if key in self.seen or is_described(known.get(name)):
@@ -136,7 +136,7 @@ End = str | tuple[Module, str]
 class Declarations:
     """Finds the declarations (tools, nodes and so on) in an agent's modules.
 
-    `is_ours` tests for the agent's modules, `is_house` for the library's.
+    `is_ours` tests for the agent's modules, and `is_house` for those of this library.
     """
 
     def __init__(self, is_ours: Callable[[str], bool], is_house: Callable[[str], bool]) -> None:
@@ -145,7 +145,7 @@ class Declarations:
         self._depth = 0
 
     def is_one(self, module: Module, name: str) -> bool:
-        """Return whether a module-level name is a declaration, whichever kind of statement made it."""
+        """Return whether a module-level name is a declaration, whatever kind of statement made it."""
         return bool(self._kind(module, name))
 
     def _kind(self, module: Module, name: str) -> str:
@@ -195,8 +195,8 @@ class Declarations:
     def _ends(self, module: Module, chain: Chain) -> list[End]:
         """Return everything that `a.b.c` may refer to; empty if it is undefined.
 
-        A pair is a definition of the agent, a text the name of something in the library, and an empty text anything
-        else.
+        A pair stands for a definition of the agent, a text for the name of something in the library, and an empty text
+        for anything else.
         """
         found: list[End] = []
         seen: set[tuple[str, Chain]] = set()
@@ -218,9 +218,9 @@ class Declarations:
         return found
 
     def _in(self, where: str, chain: Chain) -> tuple[Module, Chain] | str:
-        """Return the module and chain with which to resolve `chain` in module `where` further.
+        """Return the module and the chain with which to continue resolving `chain` in module `where`.
 
-        If there is nothing further, returns a text as `_ends` does.
+        At the end of the chain, returns a text like `_ends`.
         """
         while True:
             if self._is_house(where):
@@ -247,7 +247,7 @@ def _chain(tree: ast.expr) -> Chain:
     return (tree.id, *reversed(names)) if isinstance(tree, ast.Name) else ()
 
 
-# Packages with which agents are written. They are not part of any agent.
+# Packages with which agents are written. Such packages are not part of any agent.
 _HOUSE = ("durableagents", "runs", "ledger", "approvals")
 _NO_HOME = frozenset({*_HOUSE, *sys.stdlib_module_names, "pydantic", "pydantic_core", "pydantic_ai"} - {"__main__"})
 _MAX_NUMBERS = 40
@@ -261,7 +261,7 @@ _KINDS: dict[type[ast.AST], str] = {
 def home_of(thing: Any) -> str | None:
     """Return the package of a function's or class's author, or None for a library.
 
-    Agents shipped with this library have a subpackage of it as their home.
+    For agents shipped with this library, this is a subpackage of it.
     """
     thing = getattr(thing, "__func__", getattr(thing, "func", thing))
     module = getattr(thing, "__module__", None) or ""
@@ -281,7 +281,7 @@ class Reach:
         self._declared = Declarations(self.is_at_home, self.is_house)
 
     def code(self, thing: Any) -> dict[str, Any] | None:
-        """Return the digest, the numbers and the names of the table's entries for a function or a model's own class."""
+        """Return digest, numbers and names of table entries for a function or a model's own class."""
         if thing is None:
             return None
         piece = _Piece(self)
@@ -337,7 +337,7 @@ class _Piece:
         self._numbers.extend(written.numbers)
 
     def say(self, text: str, around: str | None = None) -> None:
-        """Add a text, and its form without numbers (`around`)."""
+        """Add a text, together with its form without numbers (`around`)."""
         self._texts.append(text)
         self._shapes.append(text if around is None else around)
 
@@ -369,7 +369,7 @@ class _Piece:
             for name, value in _settings(thing):
                 self.say(name)
                 self.take(value)
-        else:  # it may differ between processes or change at run time, so only its type and name count
+        else:  # the value may differ between processes or change at run time, so only its type and name are included
             self.say(f"{type(thing).__qualname__} {getattr(thing, '__qualname__', getattr(thing, 'name', ''))}")
 
     def _function(self, function: Any, code: CodeType, is_root: bool) -> None:
@@ -383,7 +383,7 @@ class _Piece:
             self.say(compiled(code))
             return
         self.add(tree, module, without_decorators=is_root)
-        # Functions made by one factory share name and source; their closures tell them apart.
+        # Functions made by one factory share name and source; their closures distinguish them.
         cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=False))
         for name, cell in sorted(cells.items()):
             self.say(f"{name} =")
@@ -417,7 +417,7 @@ class _Piece:
     def _imported(self, name: str, target: Target, attributes: tuple[str, ...], seen: frozenset[Target]) -> None:
         """Add an imported name with its origin.
 
-        The origin counts also for libraries' code, because the same name may be imported from elsewhere later.
+        The origin is also included for library code, because the same name may later be imported from elsewhere.
         """
         module, attribute = target
         if self._reach.is_house(module):
@@ -433,7 +433,7 @@ class _Piece:
             self._whole(module)
 
     def _from(self, where: str, name: str, attributes: tuple[str, ...], seen: frozenset[Target]) -> bool:
-        """Add the definition of `name` in the agent's own module `where`. Return whether there is one."""
+        """Add the definition of `name` in the agent's own module `where`. Return whether there is such a definition."""
         if not self._reach.is_at_home(where) and not self._reach.is_at_home(f"{where}.{name}"):
             return False
         module = module_named(where)

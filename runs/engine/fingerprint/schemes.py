@@ -1,4 +1,4 @@
-"""Digests of an agent's version: by the current scheme, and by earlier schemes that installations may have recorded."""
+"""Digests of an agent's version: by the current scheme, and by earlier ones that may be recorded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ _SETTINGS = ("timeout", "most_tokens", "window", "max_repairs", "temperature")
 
 
 def parts(agent: Described) -> dict[str, Any]:
-    """Return a version's parts as plain data. Code is given as digests in the table `code`, each definition once."""
+    """Return a version's parts as plain data.
+
+    Code is represented by digests in the table `code`, with each definition once.
+    """
     reach = Reach(
         [*(home_of(n.function) for n in agent.nodes.values()), *(home_of(each) for each in (agent.input, agent.state))]
     )
@@ -46,7 +49,7 @@ def scheme_of(stored: str) -> str | None:
 
 
 def second_parts(agent: Described) -> dict[str, Any]:
-    """Return `parts` by the second scheme, which covers what a function names in its own module only."""
+    """Return `parts` according to the second scheme, which covers only what a function names in its own module."""
     return described(agent, code)
 
 
@@ -55,7 +58,7 @@ def second_scheme(agent: Described) -> str:
 
 
 def first_parts(agent: Described) -> dict[str, Any]:
-    """Return `parts` by the first scheme, from before schemes had names."""
+    """Return `parts` according to the first scheme, from before schemes had names."""
     return {
         "nodes": {n.name: {"edges": list(n.edges), "source": _text(n.function)} for n in agent.nodes.values()},
         "start": agent.start,
@@ -73,12 +76,12 @@ def first_parts(agent: Described) -> dict[str, Any]:
 
 
 def first_scheme(agent: Described) -> str:
-    """Return the digest by the first scheme, from before schemes had names."""
+    """Return the digest according to the first scheme, from before schemes had names."""
     return digest(first_parts(agent), "")
 
 
 def as_stored(agent: Described, stored: str) -> dict[str, Any] | None:
-    """Return this agent's `parts` by the scheme of a stored digest; None if the scheme is unknown."""
+    """Return this agent's `parts` according to the scheme of a stored digest; None if the scheme is unknown."""
     if is_current(stored):
         return agent.parts()
     if stored.startswith(SECOND):

@@ -1,4 +1,4 @@
-"""Source of modules: their definitions and imports, and code as text that is equal in every Python version."""
+"""Source of modules: their definitions and imports, and code as text that is the same in every Python version."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Target = tuple[str, str | None]
 
 
 class Written(NamedTuple):
-    """A syntax tree as text, the same text with placeholders for numbers, and the numbers."""
+    """A syntax tree as text, the same text with placeholders for numbers, and those numbers."""
 
     text: str
     around: str
@@ -29,7 +29,7 @@ class Written(NamedTuple):
 
 
 class Named(NamedTuple):
-    """The names in syntax trees, each with the attributes read from it, and the imports made within the trees."""
+    """The names in syntax trees, each with the attributes read from it, and the imports within the trees."""
 
     chains: list[tuple[str, tuple[str, ...]]]
     imports: dict[str, list[Target]]
@@ -64,7 +64,9 @@ class Module:
         candidates = [
             each for each in self._at.get(code.co_firstlineno, ()) if getattr(each, "name", "<lambda>") == code.co_name
         ]
-        if len(candidates) > 1:  # several lambdas start in one line: choose the one that contains the code's positions
+        if (
+            len(candidates) > 1
+        ):  # if several lambdas start in one line, choose the one that contains the code's positions
             spots = {(line, column) for line, _, column, _ in code.co_positions() if line and column}
             candidates = [
                 each
@@ -205,7 +207,7 @@ def parsed(name: str, text: str, is_package: bool) -> Module | None:
         with _parsing:
             return Module(name, ast.parse(text), is_package=is_package)
     except (SyntaxError, ValueError):
-        return None  # the file isn't a Python module, such as a notebook page
+        return None  # the file isn't a Python module, for example a notebook cell
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
@@ -221,7 +223,7 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _executed(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield a module's own statements, except those that only type checkers see."""
+    """Yield a module's own statements, except those that only type checkers execute."""
     for statement in body:
         if isinstance(statement, ast.If) and ast.unparse(statement.test).endswith("TYPE_CHECKING"):
             yield from _executed(statement.orelse)
@@ -244,7 +246,7 @@ def _defined(statement: ast.stmt) -> list[str]:
 
 
 def dump(tree: Any, *, without_decorators: bool = False, numbers: list[str] | None = None) -> str:
-    """Return a syntax tree as text that is equal in every Python version.
+    """Return a syntax tree as text that is the same in every Python version.
 
     With `numbers`, numbers are appended to that list and replaced in the text by `#`.
     """
@@ -274,7 +276,10 @@ def dump(tree: Any, *, without_decorators: bool = False, numbers: list[str] | No
 
 
 def _number(value: Any) -> str | None:
-    """Return a number as written, also one in a text (as for decimals); else None. Other texts may be secret."""
+    """Return a number as it is written, even within a string (as for decimals); else None.
+
+    Other strings may be secret.
+    """
     if isinstance(value, str):
         return value if len(value) <= 20 and _NUMBER.fullmatch(value) else None
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -282,7 +287,7 @@ def _number(value: Any) -> str | None:
 
 
 def compiled(code: CodeType) -> str:
-    """Return bytecode as text, for functions without source. It differs between Python versions."""
+    """Return bytecode as text, for functions without source. The text differs between Python versions."""
     consts = [
         compiled(each) if isinstance(each, CodeType) else repr(each)
         for each in code.co_consts

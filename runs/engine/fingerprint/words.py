@@ -1,4 +1,4 @@
-"""Describes for people how two versions differ: `refund: gate limit 10000 → 20000`."""
+"""Describes to people how two versions differ: `refund: gate limit 10000 → 20000`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NOT_KNOWN: Mapping[str, Any] = {}
 class Code:
     """The tables of definitions of two versions.
 
-    Earlier schemes have no tables, so for those only the fact that code changed can be reported.
+    Earlier schemes have no tables, so for those the only thing that can be reported is that code changed.
     """
 
     def __init__(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -23,9 +23,9 @@ class Code:
         self._told = set(_told_by_fields(before, now))
 
     def said(self, was: Any, ist: Any, words: str = "code", number: str = "") -> Iterator[str]:
-        """Yield the differences between two pieces of code and everything they name.
+        """Yield the differences between two pieces of code, including everything that they name.
 
-        `words` is the label of the code, `number` the label of its number.
+        `words` is the label of the code, and `number` the label of a number in it.
         """
         if was is None or ist is None:
             if was is not ist:
@@ -37,7 +37,7 @@ class Code:
             return
         helpers = list(self._helpers(was, ist))
         values = [each for each in helpers if each[1] == "value"]
-        # A changed value is described by its own name; changed code is described together with the helpers that
+        # A changed value is described under its own name; changed code is described together with the helpers that
         # changed.
         for key, _, steps in values:
             label = _called(key)
@@ -57,7 +57,7 @@ class Code:
     def _helpers(self, was: Mapping[str, Any], ist: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         """Yield the definitions reachable from both that differ: key, kind, and the changed numbers.
 
-        The numbers are empty if more than numbers changed.
+        The numbers are empty if anything else changed as well.
         """
         one, other = _reached(was, self._before), _reached(ist, self._now)
         for key in sorted(one & other):
@@ -71,7 +71,10 @@ class Code:
 
 
 def _told_by_fields(was: Any, ist: Any) -> Iterator[str]:
-    """Yield the classes of models whose fields differ. They are reported once for the model, not for all its users."""
+    """Yield the classes of models whose fields differ.
+
+    They are reported once for the model, not for everything that uses it.
+    """
     if not isinstance(was, Mapping) or not isinstance(ist, Mapping):
         return
     if "schema" in was and "schema" in ist and isinstance(ist.get("code"), Mapping):
@@ -132,7 +135,7 @@ _MAX_DIFFERENCES = 12
 
 
 def differences(before: Parts, now: Parts) -> list[str]:
-    """Return the differences between the `parts` of two versions by the same scheme, one line each."""
+    """Return the differences between the `parts` of two versions according to the same scheme, one line each."""
     of: dict[str, list[str]] = {}
     for owner, what in _all_differences(before, now):
         owners = of.setdefault(what, [])
@@ -316,13 +319,13 @@ def _message(name: str, was: Parts, ist: Parts, code: Code) -> DifferenceTexts:
 
 
 def _model(owner: str, was: Any, ist: Any, code: Code) -> DifferenceTexts:
-    """Describe how a model's schema differs: its fields by name, and those of the models in it."""
+    """Describe how a model's schema differs: its fields by name, and the fields of the models in it."""
     if was is None or ist is None:
         if was is not ist:
             yield owner, "added" if was is None else "dropped"
         return
     texts = list(_schema(owner, was.get("schema"), ist.get("schema")))
-    # Changed fields explain a changed class. Without any, validators or helpers changed.
+    # Changed fields explain a changed class. Without changed fields, it was validators or helpers that changed.
     yield from texts or _for(owner, code.said(was.get("code"), ist.get("code")))
 
 

@@ -1,1 +1,1 @@
-"""The approvals that a gated call needs. Used by tool declarations and by the gate."""
+"""The approvals that a gated call needs. The package is used by tool declarations and by the gate."""

@@ -1,6 +1,7 @@
-"""Documents shown to approvers. A plan holds their digests, so the decision binds them. Pure.
+"""Documents shown to approvers. Documents shown to approvers: a plan contains their digests, so the decision covers
+them. Pure.
 
-Plans without documents keep the bytes that they had before documents existed.
+Plans without documents have the same bytes as before documents existed.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ _PDF_HEAD = 1024  # a PDF's header must begin within this many bytes
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document that people see before they decide, and that the decision binds.
+    """A document that people see before they decide, and that the decision covers.
 
     `name` is its title, also used to compare revisions. `media_type` is one of text/plain, text/markdown,
-    application/pdf, image/png and image/jpeg. `content` is its bytes, or its text. Raises ValueError for what can't be
-    shown: no name, another media type, empty or too large content, or bytes that don't begin like that type.
+    application/pdf, image/png and image/jpeg. `content` is its bytes, or its text. Raises ValueError for anything that
+    can't be shown: no name, another media type, empty or too large content, or bytes that don't begin like content of
+    that type.
     """
 
     name: str
@@ -82,7 +84,7 @@ class Document:
             if self.media_type == PDF
             else self.bytes.startswith(_BEGINS[self.media_type])
         )
-        return "" if is_one else f"does not begin like {self.media_type}"
+        return "" if is_one else f"does not look like {self.media_type}"
 
     @property
     def bytes(self) -> bytes:
@@ -95,12 +97,15 @@ class Document:
         return {"name": self.name, "media_type": self.media_type, "size": len(self.bytes), "sha256": self.digest}
 
 
-# What a gate declares: a plain function from the tool's input to the documents.
+# The declaration in a gate: a plain function from the tool's input to the documents.
 Declared = Callable[[Any], Sequence[Document]]
 
 
 def digest_of(content: bytes) -> str:
-    """Return the SHA-256 of a document as 64 hex digits. It isn't keyed, because the same people see the content."""
+    """Return the SHA-256 of a document as 64 hex digits.
+
+    The digest isn't keyed, because the same people see the content.
+    """
     return hashlib.sha256(content).hexdigest()
 
 
@@ -138,7 +143,7 @@ def checked(documents: Any) -> tuple[Document, ...]:
 
 
 def build_documents(declared: Declared | None, args: Any, whose: str) -> tuple[Document, ...]:
-    """Return the documents that a gate makes for a call's input.
+    """Return the documents that a gate creates for a call's input.
 
     Raises ValueError, naming the gate's tool (`whose`), if its code fails.
     """
@@ -147,7 +152,9 @@ def build_documents(declared: Declared | None, args: Any, whose: str) -> tuple[D
     try:
         return checked(declared(args))
     except Exception as error:
-        raise ValueError(f"the documents of the gate of {whose} can't be made: {describe_error(error, 300)}") from error
+        raise ValueError(
+            f"the documents of the gate of {whose} can't be created: {describe_error(error, 300)}"
+        ) from error
 
 
 def wrong(declared: Any) -> str:
@@ -163,7 +170,7 @@ def in_plan(documents: Sequence[Document]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A document as a plan names it. `digest` is of its bytes."""
+    """A document's entry in a plan. `digest` is the digest of its bytes."""
 
     name: str
     media_type: str

@@ -1,6 +1,6 @@
 """Parts of a plan other than the arguments. Pure.
 
-They are evidence and risk, the amount, the fields that people may change, and the fields that must be the same for a
+These are evidence and risk, the amount, the fields that people may change, and the fields that must be the same for a
 standing approval.
 """
 
@@ -27,8 +27,8 @@ RISKS = ("", "low", "medium", "high")  # risks that a tool can declare, lowest f
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Something an approver should see, and that the decision binds. `label` is its heading, `source` where it comes
-    from, `content` plain data shown as it is."""
+    """Something that an approver should see, and that the decision covers. `label` is its heading, `source` where it
+    comes from, and `content` plain data that is shown unchanged."""
 
     label: str
     source: str
@@ -83,8 +83,8 @@ class Amount:
     currency: str
 
 
-# What a gate declares: a function of the tool's input, or a text of two names. The first is the field with the number;
-# the second is a currency, or the field with it: "total USD", "total currency".
+# The declaration in a gate: a function of the tool's input, or a text with two names. The first is the field with the
+# number; the second is a currency, or the field with it: "total USD", "total currency".
 AmountRule = Callable[[Any], Amount | None] | str
 
 
@@ -98,14 +98,14 @@ def amount_problem(declared: Any) -> str:
 
 
 def amount_entry(declared: AmountRule, args: Any) -> dict[str, str]:
-    """Return a call's amount for the plan, as text, or the `problem`.
+    """Return a call's amount for the plan (as text), or the `problem`.
 
     With a problem, approvers with a limit can't decide.
     """
     try:
         amount = _read_amount(declared, args) if isinstance(declared, str) else declared(args)
         if not isinstance(amount, Amount):
-            raise TypeError(f"gave {type(amount).__name__}, not an Amount")
+            raise TypeError(f"returned {type(amount).__name__}, not an Amount")
         return _checked_amount(amount)
     except Exception as error:  # the author's own code failed, so the amount is unknown
         return {"problem": describe_error(error, 200)}
@@ -115,7 +115,7 @@ def _read_amount(declared: str, args: Any) -> Amount:
     field, currency = declared.split(" ")
     value = getattr(args, field)
     if isinstance(value, float):
-        value = repr(value)  # by way of text, so that 0.1 is exactly a tenth
+        value = repr(value)  # converted as text, so that 0.1 is exactly a tenth
     return Amount(Decimal(value), currency if CURRENCY.fullmatch(currency) else str(getattr(args, currency)))
 
 
@@ -129,12 +129,12 @@ def _checked_amount(amount: Amount) -> dict[str, str]:
     if amount.value.copy_abs() >= Decimal(10) ** MAX_DIGITS or not isinstance(amount.currency, str):
         raise ValueError(f"{amount.value!r} has more than {MAX_DIGITS} digits")
     if not CURRENCY.fullmatch(amount.currency):
-        raise ValueError(f"{amount.currency!r} is not a currency: give three capitals, such as USD")
+        raise ValueError(f"{amount.currency!r} is not a currency: give three capital letters, such as USD")
     return {"value": format(plain_zero(amount.value), "f"), "currency": amount.currency}
 
 
 def amount_in(plan: Any) -> Amount | str | None:
-    """Return a plan's amount; None if none is declared, or a text that says why it is unknown."""
+    """Return a plan's amount; None if none is declared, or a text that tells why it is unknown."""
     if not isinstance(plan, dict) or "amount" not in plan:
         return None
     plan_amount = plan["amount"]
@@ -176,7 +176,7 @@ def editable_problem(editable: Sequence[str], model: type[BaseModel]) -> str:
 def editable_entry(editable: Sequence[str], model: type[BaseModel]) -> dict[str, Any]:
     """Return the plan's entry for the editable fields.
 
-    It is a schema from which a form can be made without the agent's code.
+    The entry is a schema from which a form can be built without the agent's code.
     """
     if not editable:
         return {}
@@ -191,7 +191,7 @@ def editable_entry(editable: Sequence[str], model: type[BaseModel]) -> dict[str,
 def closed(schema: Any) -> Any:
     """Forbid undeclared fields in a schema's objects, which a tool would silently drop.
 
-    Objects that declare `additionalProperties` stay as they are.
+    Objects that declare `additionalProperties` stay unchanged.
     """
     if not isinstance(schema, dict):
         return schema
@@ -210,7 +210,7 @@ def closed(schema: Any) -> Any:
 
 
 def editable_in(plan: Any) -> dict[str, Any]:
-    """Return the schema of a plan's editable fields. It has no properties if there are none."""
+    """Return the schema of a plan's editable fields. The schema has no properties if there are no such fields."""
     schema = plan.get(EDITABLE) if isinstance(plan, dict) and isinstance(plan.get("arguments"), dict) else None
     is_one = isinstance(schema, dict) and isinstance(schema.get("properties"), dict)
     return schema if is_one and isinstance(schema, dict) else {"properties": {}}
@@ -224,7 +224,7 @@ _AS_ASKED = ("tool", "title", "effect", "queue", "rule", "policy")
 
 
 def same_fields_in(plan: Any) -> list[str]:
-    """Return those fields of a plan's arguments that must be the same for a standing approval.
+    """Return the fields of a plan's arguments that must be the same for a standing approval.
 
     Raises ValueError if the plan can't be read or names an unknown field.
     """
@@ -244,7 +244,7 @@ def same_fields_in(plan: Any) -> list[str]:
 def sameness(plan: Any) -> str:
     """Return the digest of everything that must be the same for a standing approval.
 
-    Raises ValueError as `same_fields_in` does.
+    Raises ValueError like `same_fields_in`.
     """
     fields = same_fields_in(plan)
     if not plan.get("agent") or plan.get("tool") in (None, "", NO_TOOL):

@@ -23,7 +23,7 @@ _EXPIRED_OR_BACK = "it was taken back, or expired, before the call was made"
 class Unused:
     """Why an approval was not used.
 
-    `expired` is the slot of the approval if it expired; otherwise `because` has the reason.
+    `expired` is the slot of the approval if it expired; otherwise `because` is the reason.
     """
 
     because: str = ""
@@ -40,7 +40,7 @@ UNEXPLAINED = Unused()
 
 
 def requires_as_well(who: str, queue: str, *, is_more: bool) -> str:
-    """Say that `who` also requires approval by a queue, or (`is_more`) more proof with the existing approval."""
+    """Return the reason that `who` also requires a queue's approval, or (`is_more`) more proof with it."""
     return f"{who} wants more shown with the yes of {queue}" if is_more else f"{who} asks {queue} as well"
 
 
@@ -49,8 +49,8 @@ def history_of(
 ) -> list[str]:
     """Return lines about earlier answers, attempts and amendments of the call at `slot`.
 
-    `given` is the slot of a grant passed to the call, with its record; `problem` and `unused` say why the last approval
-    did not suffice.
+    `given` is the slot of a grant passed to the call, with its record; `problem` and `unused` tell why the last
+    approval was not sufficient.
     """
     known = [] if given is None else _answers(given[1], record, unused.of(given[0]))
     known += [*_answers(record, record, unused.of(slot)), *_attempts(record)]
@@ -89,7 +89,7 @@ def _grant_of(decision: e.ApprovalDecided) -> object:
 def _told_then(question: e.ApprovalRequested, later: e.ApprovalRequested, begin: str) -> str:
     """Return why an approval was not used, according to the request that followed it.
 
-    Older journals always say that it expired.
+    For older journals, the reason is always that it expired.
     """
     plan = payload_of(later)
     policy = plan.get("policy")

@@ -1,7 +1,7 @@
-"""Proof required with an approval: recent authentication, and typing what is approved. Pure.
+"""Proof required with an approval: recent authentication, and typing the values being approved. Pure.
 
-It is checked when the approval is given and again before it is used. Plans that need no proof keep the bytes that they
-had before proof existed.
+The proof is checked when the approval is given, and again before the approval is used. Plans that need no proof have
+the same bytes as before proofs existed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PASSKEY = "passkey"
 FACTORS = frozenset({"totp", "recovery_code", PASSKEY})
 MAX_SECONDS = 24 * 3600
 AMOUNT, TARGET = "amount", "target"
-MAX_TARGET_LENGTH = 80  # characters: a longer text is too much to type
+MAX_TARGET_LENGTH = 80  # characters; a longer text is too much to type
 _SIGNS = {"$": "USD", "€": "EUR", "£": "GBP"}
 _NUMBER = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?", re.ASCII)
 
@@ -31,8 +31,8 @@ _NUMBER = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?
 class Proof:
     """The proof required for an approval.
 
-    Authentication at most `within` seconds ago (0: none), with a second factor if `factor`, and typing of the amount,
-    the target, or both.
+    `within`: the person authenticated at most this many seconds ago (0: no requirement), with a second factor if
+    `factor` is set. The person typed the amount, the target, or both.
     """
 
     within: int = 0
@@ -45,7 +45,7 @@ class Proof:
         return bool(self.within or self.amount or self.target)
 
     def joined(self, other: Proof) -> Proof:
-        """Combine two requirements: the shorter time, and everything else that either requires."""
+        """Combine two requirements: use the shorter time, and everything else that either of them requires."""
         within = _shorter(self.within, other.within)
         flags = self.factor or other.factor, self.amount or other.amount, self.target or other.target
         return Proof(within, *flags)
@@ -63,7 +63,7 @@ NO_PROOF = Proof()
 class Threshold:
     """The calls that need a proof: those above an amount or with at least a risk; without both, all of them.
 
-    An unknown amount or risk counts as above the threshold.
+    An unknown amount or risk is treated as above the threshold.
     """
 
     proof: Proof
@@ -72,7 +72,7 @@ class Threshold:
     risk: str = ""
 
     def asked_of(self, amount: Amount | str | None, risk: str) -> Proof:
-        """Return the proof for a call of this amount and risk. It is empty below the threshold."""
+        """Return the proof for a call of this amount and risk. The proof is empty below the threshold."""
         if self.above is None and not self.risk:
             return self.proof
         is_much = self.above is not None and not (
@@ -141,13 +141,13 @@ class Wanted:
         return {name: value for name, value in fields.items() if value}
 
     def joined(self, other: Wanted) -> Wanted:
-        """Combine two requirements: the shorter time, and everything else that either requires."""
+        """Combine two requirements: use the shorter time, and everything else that either of them requires."""
         return Wanted(_shorter(self.within, other.within), self.factor or other.factor, {**other.typed, **self.typed})
 
     def not_fresh(self, age: Any, by: Any) -> str:
-        """Return why an authentication doesn't suffice; empty if it does.
+        """Return why an authentication is not sufficient; empty if it is.
 
-        It happened `age` seconds before the approval, with the method `by`.
+        The authentication happened `age` seconds before the approval, with the method `by`.
         """
         if not self.within:
             return ""
@@ -165,7 +165,7 @@ class Wanted:
 def wanted_of(plan: Mapping[str, Any], proof: Proof) -> Wanted:
     """Return the proof required for this plan.
 
-    If there is no amount, the target must be typed instead; if there is no target, the tool's name.
+    If there is no amount, the target must be typed instead; if there is no target, the tool's name must be typed.
     """
     words: dict[str, str] = {}
     amount = amount_in(plan)

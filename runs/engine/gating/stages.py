@@ -1,7 +1,7 @@
 """Stages of an approval, and whether recorded votes meet them. Pure.
 
-Plans that need a single approval keep the bytes that they had before stages existed. Only authenticated journal entries
-count. A person counts once over all stages, whatever key they use and also if they stand in for someone.
+Plans that need a single approval have the same bytes as before stages existed. Only authenticated journal entries
+count. A person counts once over all stages, whatever key they use, and even if they stand in for someone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Stage:
 
     def __post_init__(self) -> None:
         if not isinstance(self.queue, str) or not self.queue.strip():
-            raise DefinitionError(f"Stage(queue={self.queue!r}): give a text that isn't empty")
+            raise DefinitionError(f"Stage(queue={self.queue!r}): give a non-empty string")
         if isinstance(self.quorum, bool) or not isinstance(self.quorum, int) or not 1 <= self.quorum <= MAX_PEOPLE:
             raise DefinitionError(f"Stage(quorum={self.quorum!r}) of queue {self.queue!r}: from 1 to {MAX_PEOPLE}")
 
@@ -63,7 +63,7 @@ class Requirement:
 
     @property
     def pairs(self) -> tuple[tuple[str, int], ...]:
-        """Return queue and quorum of each stage. Empty if a single approval is enough."""
+        """Return the queue and the quorum of each stage. The result is empty if a single approval is enough."""
         return () if self.is_plain else tuple((stage.queue, stage.quorum) for stage in self.stages)
 
     @property
@@ -152,7 +152,7 @@ def lacking(
     decisions: Sequence[e.ApprovalDecided],
     votes: Sequence[e.ApprovalVoted],
 ) -> str:
-    """Return what a decided question lacks of its plan's requirement; empty if nothing.
+    """Return which part of its plan's requirement a decided question lacks; empty if none.
 
     The other arguments are the questions, decisions and votes of its call.
     """
@@ -203,7 +203,7 @@ def _is_yes(decision: e.ApprovalDecided, one: e.ApprovalRequested) -> bool:
     return decision.verdict == "approved" and about == (one.approval_id, one.n, one.plan_hash)
 
 
-# The fields that all stages' questions have in common: the call, and who must approve it.
+# The fields that the questions of all stages have in common: the call, and who must approve it.
 _SHARED = ("tool", "arguments", "rule", STAGES, "documents")
 
 

@@ -1,4 +1,4 @@
-"""Time limits of approvals: as gates declare them, and as they are recorded when a gate opens. Pure."""
+"""Time limits of approvals: as declared by gates, and as recorded when a gate opens. Pure."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class WorkingHours:
 class Time:
     """A question's time limit as declared in code. `escalate_to` is the queue to ask next.
 
-    `on_timeout` None: the queue's setting applies.
+    If `on_timeout` is None, the queue's setting applies.
     """
 
     within: timedelta | WorkingHours
@@ -62,7 +62,7 @@ class Time:
 
 
 def problem_of(time: Time) -> str:
-    """Return what is wrong with a gate's time; empty if nothing is."""
+    """Return the problem with a gate's time limit; empty if it is valid."""
     if (problem := wrong_word(time)) or isinstance(time.within, WorkingHours):
         return problem
     is_span = isinstance(time.within, timedelta) and timedelta(0) < time.within <= MAX_WAIT
@@ -71,7 +71,7 @@ def problem_of(time: Time) -> str:
 
 def wrong_word(time: Time) -> str:
     if time.on_timeout is not None and time.on_timeout not in STRICTEST_FIRST:
-        return f"on_timeout={time.on_timeout!r} is none of {', '.join(STRICTEST_FIRST)}: no time-out can approve"
+        return f"on_timeout={time.on_timeout!r} is none of {', '.join(STRICTEST_FIRST)}: a time-out can't approve"
     if not isinstance(time.escalate_to, str) or (time.escalate_to and time.on_timeout != "escalate"):
         return f"escalate_to={time.escalate_to!r} must be a queue's name, together with on_timeout='escalate'"
     return ""
@@ -98,7 +98,7 @@ class Course:
     """The progress of an approval.
 
     `deadline` runs from `since` (None: since it was opened). `over` are the periods during which its run had ended,
-    before people resumed it.
+    before people retried it.
     """
 
     deadline: datetime
@@ -107,5 +107,5 @@ class Course:
 
     @property
     def ends_at(self) -> datetime | None:
-        """The time after which nobody may answer; None if time doesn't end it."""
+        """The time after which nobody may answer; None if it never expires."""
         return self.deadline

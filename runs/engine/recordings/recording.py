@@ -96,7 +96,7 @@ def recordings_of(
 
 
 def needed(earlier: Iterable[e.Event], tail: Sequence[e.Event]) -> tuple[e.Event, ...]:
-    """Return the earlier events that a visit may need: the signals it took, the run's origin, and its models."""
+    """Return the earlier events that a visit may need: its signals, the run's origin, and its models."""
     taken = {(x.name, x.n) for x in tail if isinstance(x, e.SignalTaken)}
     return tuple(
         x

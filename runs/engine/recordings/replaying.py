@@ -67,7 +67,7 @@ def call_in_words(what: str, arguments: Any = None) -> str:
 
 
 def format_value(value: Any) -> str:
-    """Return a value as text in one line, cut if it is long."""
+    """Return a value as text on one line, truncated if it is long."""
     text = json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
 
@@ -88,7 +88,7 @@ def first_misfit(recorded: Any, found: Any, placeholders: Sequence[str] = (), pa
         return None
     if isinstance(recorded, list) and isinstance(found, list):
         if len(recorded) != len(found):
-            return f"{where} has {len(recorded)} on record, and {len(found)} in what the code gives"
+            return f"{where} has {len(recorded)} in the record, but {len(found)} from the code"
         pairs = enumerate(zip(recorded, found, strict=True))
         misfits = (first_misfit(a, b, placeholders, f"{path}[{i}]") for i, (a, b) in pairs)
         return next((misfit for misfit in misfits if misfit is not None), None)
@@ -99,12 +99,12 @@ def first_misfit(recorded: Any, found: Any, placeholders: Sequence[str] = (), pa
     ):
         return None
     if type(recorded) is not type(found) or recorded != found:
-        return f"{where} is {format_value(recorded)} on record, and {format_value(found)} in what the code gives"
+        return f"{where} is {format_value(recorded)} in the record, but {format_value(found)} from the code"
     return None
 
 
 def place_key(slot: str) -> tuple[tuple[int, ...], ...]:
-    """Return a key by which slots sort in the order of their places."""
+    """Return a sort key that puts slots in the order of their places."""
     return tuple(tuple(int(n) for n in part.split(".")) for part in slot.split("/")) if slot[:1].isdigit() else ()
 
 
@@ -127,7 +127,7 @@ class Remembering:
 
 
 def rehashed(events: Sequence[e.Event], hasher: Hasher) -> list[e.Event]:
-    """Return a visit's events with their digests recomputed by this hasher, as far as the hashed data is recorded."""
+    """Return a visit's events with their digests recomputed by this hasher, if the hashed data is recorded."""
     plans: dict[str, str] = {}
     fields: dict[str, str] = {}
     return [_reset(event, hasher, plans, fields) for event in events]
@@ -136,8 +136,8 @@ def rehashed(events: Sequence[e.Event], hasher: Hasher) -> list[e.Event]:
 def _reset(event: e.Event, hasher: Hasher, plans: dict[str, str], first: dict[str, str]) -> e.Event:
     """Recompute the digests of one event.
 
-    `plans` maps old to new plan hashes. `first` has each slot's first requested hash, which stays the same if people
-    amend the arguments.
+    `plans` maps old to new plan hashes. `first` maps each slot to its first requested hash, which stays the same if
+    people amend the arguments.
     """
     payload = payload_of(event)
     match event:
@@ -167,8 +167,8 @@ _NOT_AWAITED = frozenset({"now", "random", "uuid", "budget"})
 class Replayed:
     """The result of a replay.
 
-    `answered` are the calls answered from the record, `beyond` the calls after its end, `states` the node's plain
-    states by the number of its call.
+    `answered` are the calls answered from the record, `beyond` the calls after its end, and `states` are the node's
+    plain states by the number of the call.
     """
 
     answered: list[str] = field(default_factory=list)
@@ -185,7 +185,7 @@ async def replay(recording: Recording, agent: Agent, *, hasher: Hasher | None = 
     """
     found = Replayed()
     node = agent.nodes.get(recording.node)
-    if node is None and recording.node != UNDO_NODE:  # an undo visit belongs to the engine, not to the agent
+    if node is None and recording.node != UNDO_NODE:  # an undo visit is run by the engine, not by the agent
         found.difference = Difference("", f"the run is at node {recording.node!r}", f"has {_names(agent.nodes)}")
         return found
     at = Snapshot(recording.node, recording.visit, recording.generation, recording.fingerprint, recording.state)
@@ -208,7 +208,7 @@ async def replay(recording: Recording, agent: Agent, *, hasher: Hasher | None = 
                 outcome = await run_visit(visit, node, state)
             else:
                 outcome = await undo_visit(visit, Plan.model_validate(state))
-    except (Exception, SystemExit) as error:  # an exception from the visit itself is not an outcome of the node
+    except (Exception, SystemExit) as error:  # an exception raised by the visit itself is not an outcome of the node
         problem = f"{type(error).__name__}: {error}".splitlines()[0]
         found.difference = Difference(
             visit.last_asked, "the visit goes on", f"stops with {problem}", _error_place(error)
@@ -247,7 +247,7 @@ def _names(of: Any) -> str:
 @contextmanager
 def _hands_off(agent: Agent) -> Iterator[None]:
     """Replace the functions and hooks of the agent's tools during the replay, so that nothing is sent."""
-    agent.fingerprint()  # computed first, because it is made from the tools' own functions
+    agent.fingerprint()  # computed first, because it is based on the tools' own functions
     tools = [(tool, tool.opened(FOR_DISPATCH), tool.reconcile) for tool in agent.all_tools()]
     for tool, _, hook in tools:
         _set(tool, _refusing_async if tool.is_async else _refusing, None if hook is None else _knows_nothing)
@@ -283,7 +283,7 @@ async def _no_model(assistant: Assistant, *_: Any) -> ModelTurn:
 
 
 class _Recall:
-    """Compares calls with their records: by arguments, and also by digest if the hasher is the record's."""
+    """Compares calls with their records: by arguments and, if the hasher is that of the record, also by digest."""
 
     def __init__(
         self, tape: Tape, events: Sequence[e.Event], hasher: Remembering, placeholders: Sequence[str], is_strict: bool
@@ -308,7 +308,7 @@ class _Recall:
                 return differs(slot, describe_call("think"), describe_call(what, "", value))
             return record
         known = asked_for(record) if record.what not in ("model", "ask") else None
-        if ARGUMENTS in recorded_replacements(record):  # the record has a hook's replacement
+        if ARGUMENTS in recorded_replacements(record):  # the record contains a hook's replacement
             known = None
         if record.what != what:
             return differs(slot, describe_call(record.what, "", known), describe_call(what, "", value))
@@ -356,7 +356,7 @@ def _without(task: dict[str, Any]) -> Any:
 
 
 class _Watched(Changes):
-    """Tracks the node's state after each call on its own branch, besides the changes that the node applies."""
+    """Tracks the node's state after each call on its own branch, in addition to applying changes."""
 
     def __init__(self, *known: Any) -> None:
         super().__init__(*known)
@@ -370,7 +370,7 @@ class _Watched(Changes):
             self.states[place] = state
 
     def at_last(self) -> Any:
-        """Return the current state as plain data; None if it can't be represented so."""
+        """Return the current state as plain data; None if it can't be represented that way."""
         try:
             return self.now()
         except ValueError:
@@ -395,7 +395,7 @@ class _Visit(Visit):
             call_secret=b"durableagents replays",
             request_model=_no_model,
             callback_url=lambda token: f"https://replay.invalid/{token}",
-            guards=(FORK_FENCE,),  # it knows recorded refusals; the other guards would ask again
+            guards=(FORK_FENCE,),  # this guard knows recorded refusals; the other guards would ask again
         )
         journal = _Journal(recording)
         super().__init__(
@@ -444,11 +444,14 @@ class _Visit(Visit):
         return record
 
     def afford(self, slot: str, attempt: int, wanted: Usage, *, is_reserved: bool = False) -> None:
-        if is_reserved:  # the call is about to begin, so the record ends here
+        if is_reserved:  # the call is only about to begin, so the record ends here
             self._beyond(slot)
 
     async def asked(self, slot: str) -> QuestionRecord:
-        """Return a question of this visit. Stop the branch at one of an earlier visit, which the recording lacks."""
+        """Return a question of this visit.
+
+        Stop the branch at a question of an earlier visit, which is missing from the recording.
+        """
         if (known := self.tape.slots.get(slot)) is None or known.gate is None:
             self._beyond(self.last_asked)
         return await super().asked(slot)
@@ -460,7 +463,7 @@ class _Visit(Visit):
         self._beyond(slot)
 
     def buffer(self, event: e.Event) -> None:
-        """Note that a value from outside is not on record. The node may continue to its next call."""
+        """Handle a value from outside that is not in the record. The node may then continue to its next call."""
         if isinstance(event, e.ValueRead) and event.slot is not None:
             self.fresh.append(event.slot)
 
@@ -475,7 +478,7 @@ class _Journal(MemoryJournal):
         try:
             return await super().signal(name, n)
         except JournalBroken as error:
-            raise JournalBroken(f"{error}: the file does not have it") from None
+            raise JournalBroken(f"{error}: the file does not contain it") from None
 
 
 # --- the result -------------------------------------------------------------------------------------------------------
@@ -489,7 +492,7 @@ def _difference(recording: Recording, visit: _Visit, outcome: Outcome | Undone) 
     passed = [(s, later) for s in visit.fresh for later in skipped if _is_line(s, later)]
     if passed:
         slot, later = passed[0]
-        note = f"it goes on with {known.words(later)} at {later}"
+        note = f"it continues with {known.words(later)} at {later}"
         return Difference(slot, NOTHING, f"asks for {call_in_words(*known.asked[slot])}", note)
     ends = ending is not None and not isinstance(ending, (e.RunFailed, e.RunCancelled))
     if ends and visit.fresh:
@@ -498,7 +501,7 @@ def _difference(recording: Recording, visit: _Visit, outcome: Outcome | Undone) 
         return Difference(slot, f"{NOTHING} more: {_end_in_words(ending)}", f"asks for {call_text}")
     is_told = isinstance(outcome, Crashed) and not isinstance(ending, e.RunFailed)  # the crash itself is reported
     if skipped and not (is_told and (ending is not None or _waits(visit.tape))):
-        return Difference(skipped[0], known.words(skipped[0]), f"does not ask for it: {_outcome_in_words(outcome)}")
+        return Difference(skipped[0], known.words(skipped[0]), f"does not request it: {_outcome_in_words(outcome)}")
     return _another_end(recording, visit, outcome, ending)
 
 
@@ -522,7 +525,7 @@ def _another_end(
 ) -> Difference | None:
     outcome_text = _outcome_in_words(outcome)
     match ending, outcome:
-        case (None, Crashed()) if waits := _waits(visit.tape):  # without waits, its end may just not be recorded yet
+        case (None, Crashed()) if waits := _waits(visit.tape):  # without waits, the end may just not be recorded yet
             return Difference(visit.last_asked, f"the run waits for {', '.join(waits)}", outcome_text)
         case (e.VisitEntered(), Advanced()) if outcome.node == ending.node:
             state = between(visit.tape, f"{recording.generation}.{recording.visit}", outcome.state)
@@ -542,7 +545,7 @@ def _another_end(
         case (e.RunFailed(), Crashed()) if outcome.code == ending.code:
             return None
         case (e.RunFailed(), _) if visit.fresh or not isinstance(outcome, (Advanced, Finished, Crashed)):
-            return None  # it failed in a call, or for a reason outside the node
+            return None  # the run failed in a call, or for a reason outside the node
         case _:
             return Difference("", _end_in_words(ending), outcome_text)
 
@@ -550,7 +553,7 @@ def _another_end(
 def _waits(tape: Tape) -> list[str]:
     """Return the waits that are open at the end of the record.
 
-    Results are recorded before whatever waits for them continues, so the code must still wait here.
+    A result is recorded before a call that waits for it continues, so the code must still wait here.
     """
     slots = [(name, slot.now) for name, slot in tape.slots.items() if slot.now.outcome is None]
     open_ones = ((name, kind) for name, now in slots for (kind, _), end in now.waits.items() if end is None)

@@ -1,7 +1,7 @@
 """Guards that check a call before its intent: its tool's certificate, and its arguments.
 
-Replaced arguments are recorded before they are shown or sent, or together with that. A call with an intent isn't
-checked again, because it may have been sent.
+Replaced arguments are recorded before they are shown or sent, or together with showing or sending them. A call with an
+intent isn't checked again, because it may have been sent.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from runs.engine.visit import Visit
 
 
 class CertificateGuard(Guard):
-    """Refuses calls of keyed tools that no probe has certified, or marks them, depending on the policy."""
+    """Refuses or marks calls of keyed tools that no probe has certified, depending on the setting."""
 
     def is_in_force(self, visit: Visit, tool: Tool) -> bool:
         return visit.runtime.certificates.policy != "allow" and not (tool.is_pure or tool.is_unsafe)
@@ -70,7 +70,7 @@ async def _screen_arguments(call: LogicalCall, source: str, name: str) -> None:
     visit, past = call.visit, call.past
     screens = due(visit, past, looks_before(call.record))
     if screens is ALWAYS and has_at_most(call.arguments, MAX_FOR_TOOL):
-        return  # this is true for nearly every call: no other hook has to be asked
+        return  # true for nearly every call: no other hook needs to be asked
     piece = Piece(
         content=call.arguments,
         source=source,

@@ -1,7 +1,7 @@
 """Parallel branches of a node, each in its own task, with its calls numbered below a fixed path.
 
-A branch that must wait unwinds. The node waits once every branch has finished or waits, so a replay doesn't depend on
-the order of events.
+A branch that must wait exits by an internal exception. The node waits once every branch has finished or waits, so a
+replay doesn't depend on the order of events.
 """
 
 from __future__ import annotations
@@ -49,7 +49,10 @@ async def gather(visit: Visit, works: Sequence[Work], *, return_exceptions: bool
 
 
 async def fork(visit: Visit, works: Sequence[tuple[str, Work]]) -> list[Branch]:
-    """Run coroutines as branches, each below its path, until all have finished or wait. Unwinds on a wait or a stop."""
+    """Run coroutines as branches, each below its path, until all have finished or wait.
+
+    Exits by an internal exception on a wait or a stop.
+    """
     branches = [Branch(under) for under, _ in works]
     tasks = [
         asyncio.create_task(drive(visit, b, partial(_staying, work)))
@@ -84,7 +87,7 @@ async def drive(visit: Visit, branch: Branch, work: Callable[[], Awaitable[Any]]
         try:
             branch.result = await work()
         except Unwind:
-            pass  # the branch has its waits, or the visit its outcome
+            pass  # the branch has its waits, or the visit has its outcome
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
                 raise

@@ -1,4 +1,4 @@
-"""Child runs as steps. Waiting for one holds no worker.
+"""Child runs as steps. Child runs: waiting for one does not occupy a worker.
 
 The child's budget is reserved here and released in runs/services/families/ends.py.
 """
@@ -26,7 +26,7 @@ from runs.engine.steps import forks
 from runs.engine.tape import Slot, payload_of
 from runs.engine.visit import Visit
 
-# Maximum depth of nested runs, so that an agent that starts itself comes to an end.
+# Maximum depth of nested runs, so that an agent that starts itself stops eventually.
 MAX_GENERATIONS = 8
 PATIENCE = timedelta(days=90)  # after this the wait is overdue; the child has its own time limit
 
@@ -41,7 +41,7 @@ async def child(
     tags: Sequence[str],
     attributes: Mapping[str, Any],
 ) -> Any:
-    """Start a run of `agent`, unless it is on record already, and wait for its end. Return its output.
+    """Start a run of `agent`, unless that is already recorded, and wait for its end. Return its output.
 
     Raises ChildFailure.
     """
@@ -97,7 +97,7 @@ def _ended_badly(end: e.ChildEnded) -> ChildFailure:
 def _ended(agent: Agent | str, end: e.ChildEnded, wanted: str, output: Any) -> Any:
     """Return the output of a completed child. Raises ChildFailure if it doesn't fit the agent's model.
 
-    It may not fit if the child handed off to another agent.
+    The output may not fit if the child handed off to another agent.
     """
     shape = agent.output if isinstance(agent, Agent) else None
     if shape is None:
@@ -112,7 +112,7 @@ def _ended(agent: Agent | str, end: e.ChildEnded, wanted: str, output: Any) -> A
 
 
 def _resolve_version(wanted: str) -> Agent:
-    """Return the version that the child will use. It stays fixed even if other versions are released meanwhile."""
+    """Return the version that the child will use. This version stays fixed even if others are released meanwhile."""
     try:
         return registry.find_for_step(wanted)
     except (UnknownAgent, UnknownVersion) as error:
@@ -131,7 +131,7 @@ async def _start(
     attributes: Mapping[str, Any],
 ) -> None:
     if visit.depth >= MAX_GENERATIONS:
-        raise MisusedContext(f"{agent.graph_id}: {MAX_GENERATIONS} runs started one another already, so no more are")
+        raise MisusedContext(f"{agent.graph_id}: the limit of {MAX_GENERATIONS} nested runs is reached, so no more are")
     try:
         checked = plain(agent.input.model_validate(values))
         agent.begin(agent.input.model_validate(checked))
@@ -200,5 +200,5 @@ def _wait(visit: Visit, slot: str, attempt: int, agent: Agent | None = None) -> 
 
 
 def child_id(parent: str, slot: str, attempt: int) -> str:
-    """Return the id of the run that an attempt starts. It is the same on every replay."""
+    """Return the id of the run that an attempt starts. The id is the same on every replay."""
     return str(uuid5(NAMESPACE_URL, f"{parent}|{slot}|{attempt}|run"))

@@ -1,4 +1,4 @@
-"""Decides whether a call of a fork is answered by a recorded answer, so that nothing is sent."""
+"""Decides whether a call of a fork is answered from the record, so that nothing is sent."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SENDER_IS_GONE: Mapping[str, Any] = {
 
 
 class Decision(BaseModel):
-    """A person's word on one call of a fork."""
+    """A person's decision on one call of a fork."""
 
     model_config = ConfigDict(extra="forbid")
     decision: Literal["do_it_again", "take_what_is_on_record", "no"] = Field(
@@ -48,7 +48,7 @@ class Decision(BaseModel):
 
 
 class DecisionWithoutRecord(BaseModel):
-    """The same, where nothing on record is the same call."""
+    """The same decision, where no recorded call is the same."""
 
     model_config = ConfigDict(extra="forbid")
     decision: Literal["do_it_again", "no"] = Field(
@@ -78,12 +78,15 @@ async def passed(visit: Visit, pending_call: PendingCall) -> e.AnswerTakenOver |
     _must_not_be_refused(pending_call.record)
     fork = visit.fork
     if fork is None or visit.node == UNDO_NODE:
-        return None  # an undo concerns this run's own effect, which another run's can't replace
+        return None  # an undo concerns this run's own effect, which can't be replaced by that of another run
     if not fork.fences(pending_call.tool) and not fork.is_beyond(tool.name for tool in visit.agent.all_tools()):
         return None
     fork.undone.update(await visit.look_up(visit.journal.undone({x.place for x in fork.of(pending_call.tool)})))
     taken_over = await visit.look_up(visit.journal.taken_over())
-    taken = {*fork.taken, *map(_place, taken_over)}  # after the query, during which another branch may take one
+    taken = {
+        *fork.taken,
+        *map(_place, taken_over),
+    }  # checked after the query, during which another branch may take an effect
     same = _fitting(fork, pending_call, taken)
     if same is not None and same.counts_as == HAPPENED:
         return await _take(visit, fork, pending_call, same, how="audit", by=same.by)
@@ -104,7 +107,7 @@ async def passed(visit: Visit, pending_call: PendingCall) -> e.AnswerTakenOver |
 
 
 def _must_not_be_refused(record: Slot) -> None:
-    """Raise Rejected if the call was denied or expired. That is final, because the node has continued from it."""
+    """Raise Rejected if the call was denied or expired. A denial is final, because the node has continued from it."""
     for item in (x.answers[n] for x in record.attempts.values() for n in sorted(x.consents.keys() & x.answers.keys())):
         if payload_of(item).get("answer", {}).get("decision") == NO:
             reason = payload_of(item).get("justification") or "the original run did it already"
@@ -134,7 +137,7 @@ def _fitting(fork: Fork, pending_call: PendingCall, taken: set[Place]) -> Eviden
 def _decision_on(record: Slot, binds: str) -> e.InputAnswered | None:
     """Return a person's decision on exactly this question.
 
-    It also covers further attempts, which follow attempts without effect.
+    The decision also covers further attempts, which follow attempts without effect.
     """
     for _, attempt in sorted(record.attempts.items(), reverse=True):
         for n, bound in sorted(attempt.consents.items(), reverse=True):
@@ -146,7 +149,7 @@ def _decision_on(record: Slot, binds: str) -> e.InputAnswered | None:
 def _question(
     visit: Visit, fork: Fork, pending_call: PendingCall, same: Evidence | None, taken: set[Place]
 ) -> dict[str, Any]:
-    """Return everything that a decision binds: the call, its arguments, and the origin's known effects."""
+    """Return everything that a decision covers: the call, its arguments, and the origin's known effects."""
     return {
         "run_id": visit.run_id,
         "slot": pending_call.slot,
@@ -211,7 +214,7 @@ def _short(arguments: Any) -> str:
 async def _take(
     visit: Visit, fork: Fork, pending_call: PendingCall, same: Evidence, *, how: str, by: str
 ) -> e.AnswerTakenOver:
-    """Record that nothing is sent, and which answer is used instead."""
+    """Record that nothing is sent, and the answer that is used instead."""
     event = e.AnswerTakenOver(
         slot=pending_call.slot,
         attempt=pending_call.attempt,
@@ -225,7 +228,7 @@ async def _take(
         external_id=same.external_id,
         payload={"arguments": pending_call.arguments, "result": same.result},
     )
-    fork.taken.add(same.place)  # before the write, so that no other branch takes the same effect
+    fork.taken.add(same.place)  # set before the write, so that no other branch takes the same effect
     visit.runtime.hit("CP4", pending_call.tool)
     reply = await visit.commit(Batch([event]))
     visit.runtime.hit("CP6", pending_call.tool)

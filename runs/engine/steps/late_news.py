@@ -1,4 +1,4 @@
-"""Reports late results for operators: which recorded outcomes they contradict, and what a retry does about them."""
+"""Reports late results to operators: the recorded outcomes that they contradict, and the effect of a retry."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FATES: dict[Fate, str] = {
 
 
 def late_news(events: Iterable[e.Event]) -> list[dict[str, Any]]:
-    """Return late results that contradict what is on record and that nobody has settled since.
+    """Return late results that contradict the record and that nobody has settled since.
 
     The events are those of the run's calls, in order.
     """
@@ -77,7 +77,10 @@ def problem(tape: Tape, news: Iterable[dict[str, Any]]) -> str:
 
 
 def _fate(tape: Tape, name: str) -> Fate:
-    """Return what happens to a call when its node is entered again. Calls not on the tape belong to earlier visits."""
+    """Return what happens to a call when its node is entered again.
+
+    Calls that are not on the tape belong to earlier visits.
+    """
     slot = tape.slots.get(name)
     if slot is None or slot.now.outcome is not None or tape.went_on_from(name):
         return "kept"

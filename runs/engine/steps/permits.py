@@ -1,4 +1,4 @@
-"""Permits for limited tools and models. Each try needs one; all workers share them."""
+"""Permits for limited tools and models. Each try needs a permit; permits are shared by all workers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MARGIN_SECONDS = 60.0  # a permit counts as lost this long after its try's time 
 
 
 class Permits(Guard):
-    """Takes a permit for each try of a limited tool, and reports to the tool's breaker how the try ended."""
+    """Takes a permit for each try of a limited tool, and reports the result of the try to the tool's breaker."""
 
     def is_in_force(self, visit: Visit, tool: Tool) -> bool:
         return visit.runtime.limits.is_known(f"tool:{tool.name}")
@@ -124,7 +124,10 @@ class Hold:
             when_over(partial(_on_loop, loop, give_back))
 
     def under_way(self) -> _Try:
-        """Return a context manager for one try. At its end the try's result is reported and the permit returned."""
+        """Return a context manager for one try.
+
+        When the context ends, the try's result is reported and the permit returned.
+        """
         return _Try(self)
 
     def end(self, permit: Permit | None, error: BaseException | None) -> None:
@@ -134,7 +137,10 @@ class Hold:
 
 
 class _Try:
-    """The context of one try. It is a class because a generator costs as much as the rest of a try's bookkeeping."""
+    """The context of one try.
+
+    This is a class, because a generator would cost as much as the rest of a try's bookkeeping.
+    """
 
     __slots__ = ("hold", "permit")
 
@@ -152,7 +158,10 @@ _SERVED = TryResult(served=True)
 
 
 def _result_of(error: BaseException | None) -> TryResult:
-    """Return what a try says about upstream. Nothing is known if it was cut off or failed locally."""
+    """Return what the result of a try says about the upstream system.
+
+    The result is unknown if the try was cut off or failed locally.
+    """
     if error is None:
         return _SERVED
     if isinstance(error, NotBegun) or not isinstance(error, (Passing, TimeoutError)):
@@ -167,7 +176,7 @@ def _on_loop(loop: asyncio.AbstractEventLoop, what: Callable[[], None]) -> None:
 
 
 async def _unless_stopped(visit: Visit, waiting: Coroutine[Any, Any, T]) -> T:
-    """Await something without effect. A stop request ends the wait and the visit."""
+    """Await something without effect. Wait; a stop request ends the wait and the visit."""
     task = asyncio.ensure_future(waiting)
     ends = [asyncio.ensure_future(each.wait()) for each in (visit.control.stop_asked, visit.closing)]
     try:

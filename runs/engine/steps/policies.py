@@ -19,15 +19,18 @@ from runs.engine.visit import Visit
 
 
 class PolicyGuard(Guard):
-    """Judges calls by the policies in force. A call may be denied, or need approvals, which its gate then requests."""
+    """Evaluates the policies in force for calls.
+
+    A call may be denied, or need approvals, which its gate then requests.
+    """
 
     def is_in_force(self, visit: Visit, tool: Tool) -> bool:
         return visit.runtime.policies.may_apply()
 
     async def before_intent(self, call: LogicalCall) -> None:
-        """Judge a call that was not sent yet. Stops if the policies in force are unknown.
+        """Evaluate the policies for a call that was not sent yet. Stops if the policies in force are unknown.
 
-        Raises PolicyDenied after recording it.
+        Raises PolicyDenied, after recording that.
         """
         decision = call.record.decision
         if call.record.gate is not None and (decision is None or decision.verdict != "approved"):
@@ -40,7 +43,7 @@ class PolicyGuard(Guard):
             await _deny(call, judged)
 
     async def before_repeat(self, call: LogicalCall, *, is_sender_done: bool) -> None:
-        """Check a repeat. If policies became stricter, a person settles the call, and it isn't sent again."""
+        """Check a repeat. If policies have become stricter, a person must settle the call, and it isn't sent again."""
         call.judged = judged = await _judged(call, fresh=call.needs_fresh_policies)
         if judged is not None:
             await load_grant(call)
@@ -51,11 +54,11 @@ class PolicyGuard(Guard):
         if call.tool.is_pure:
             await _deny(call, judged)
         what = "forbids it" if judged.effect == "deny" else f"wants the yes of {', '.join(missing(call, judged))} first"
-        reason = f"it is not sent again: the policy {judged.policy} (version {judged.version}) {what} by now"
+        reason = f"it is not sent again: the policy {judged.policy} (version {judged.version}) {what} now"
         await ask_person(call, reason, is_sender_done=is_sender_done)
 
     def facts(self, call: LogicalCall) -> list[e.Event]:
-        """Return the event of the verdict. Each has its own number, even if an earlier commit was refused."""
+        """Return the event of the verdict. Each event has its own number, even if an earlier commit was refused."""
         judged = call.judged
         if judged is None:
             return []
@@ -84,7 +87,7 @@ def _forbids(call: LogicalCall, judged: Judged | None) -> bool:
 
 
 def missing(call: LogicalCall, judged: Judged) -> list[str]:
-    """Return the queues whose approval of these exact bytes is required but not on record."""
+    """Return the queues whose approval of these exact bytes is required but not recorded."""
     given, grant = approved_questions(call), None if call.grant_problem else call.grant
     is_in_use = grant is not None and call.record.grants.get(call.attempt, ("", ""))[0] == grant.slot
     brought = grant if is_in_use else None

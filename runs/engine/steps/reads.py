@@ -1,7 +1,7 @@
 """Cached and repeated reads of pure tools.
 
-A recorded answer older than `max_age` is read again only while it is the last record of the visit. After that, the run
-has continued from it.
+A recorded answer older than `max_age` is read again only if it is the last record of the visit. Otherwise the run has
+continued from it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def check_max_age(tool: Tool, max_age: timedelta | None) -> None:
     if not isinstance(max_age, timedelta) or max_age < timedelta(0):
         raise MisusedContext(f"ctx.call({tool.name}, max_age={max_age!r}): give a timedelta")
     if not tool.is_pure:
-        raise MisusedContext(f"ctx.call({tool.name}, max_age=…): only a pure tool can be asked again for its answer")
+        raise MisusedContext(f"ctx.call({tool.name}, max_age=…): only the call of a pure tool can be repeated")
 
 
 def is_too_old(call: LogicalCall) -> bool:
@@ -52,7 +52,7 @@ def _read_at(call: LogicalCall) -> datetime:
         return datetime.fromisoformat(result.read_at)
     payload = result.payload if result is not None and isinstance(result.payload, dict) else {}
     stated = payload.get("read_at")
-    # A read without a recorded time was made without `max_age`. It counts as too old.
+    # A read without a recorded time was made without `max_age`. Such a read counts as too old.
     return datetime.fromisoformat(stated) if isinstance(stated, str) else datetime.min.replace(tzinfo=UTC)
 
 
@@ -67,7 +67,7 @@ class CacheGuard(Guard):
         visit, tool = call.visit, call.tool
         if tool.cache is None or call.past.result is not None or call.may_be_gated or visit.meter.counts_reads:
             return None
-        call.park_on_timer()  # after an outage it resumes when the timer fires, even if something else woke the run
+        call.park_on_timer()  # after an outage, the run resumes when the timer fires, even if woken otherwise
         kept = await visit.runtime.reads.find(key_of(call))
         if kept is None:
             return None
@@ -79,8 +79,8 @@ class CacheGuard(Guard):
         except BadAnswer as error:
             log.warning("run %s: what the cache has for %s is not taken: %s", visit.run_id, tool.name, error)
             return None
-        # Reserved only now, with no wait before the commit: an earlier reservation would turn away other calls near the
-        # cap.
+        # Reserved only now, so that there is no wait before the commit: an earlier reservation would turn away other
+        # calls near the cap.
         visit.afford(call.slot, call.attempt, A_CALL, is_reserved=True)
         visit.check_stop()
         event = e.CachedReadTaken(
@@ -101,7 +101,7 @@ class CacheGuard(Guard):
         return answer.output
 
     def after_record(self, call: LogicalCall, result: Any) -> None:
-        """Cache a recorded read. The tool says for how long."""
+        """Cache a recorded read. Cache the result, for the time that the tool declares."""
         tool = call.tool
         if tool.cache is None or call.began_at is None or call.past.intent is not None:
             return
@@ -115,7 +115,7 @@ READ_CACHE = CacheGuard()
 
 
 def read_event(call: LogicalCall, result: Any) -> e.Event:
-    """Return the event of a read. It has the time of the read if the call limits its age."""
+    """Return the event of a read. It contains the time of the read if the call limits its age."""
     payload = {"arguments": call.arguments, "result": result}
     if call.spec.max_age is not None and call.began_at is not None:
         payload["read_at"] = call.began_at.isoformat()
@@ -129,7 +129,7 @@ def read_event(call: LogicalCall, result: Any) -> e.Event:
 def key_of(call: LogicalCall) -> bytes:
     """Return the cache key: tool, arguments, and agent unless the cache is shared.
 
-    It is a keyed digest, so that arguments can't be guessed.
+    The key is a keyed digest, so that arguments can't be guessed.
     """
     scope = "" if call.tool.shared else call.visit.agent.name
     what = {"read": call.tool.name, "made_of": tool_digest(call.tool), "scope": scope, "arguments": call.arguments}

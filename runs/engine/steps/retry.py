@@ -26,7 +26,7 @@ async def try_until_answered(
     began: float = 0.0,
     trouble: Exception | None = None,
 ) -> T:
-    """Try until a try returns or raises anything but a transient error.
+    """Repeat until a try returns or raises anything but a transient error.
 
     Each timer in `past` begins a new, shorter round; with `is_short` the first round is shorter too. At the end of a
     round, `come_back_later` parks the run or raises something else. A caller that made the first try itself passes its
@@ -60,7 +60,10 @@ async def park_for_retry(
     title: str,
     call: dict[str, Any],
 ) -> NoReturn:
-    """Park on a durable timer, because an error lasts. `call` identifies the call if nothing on record does yet."""
+    """Park on a durable timer, because an error persists.
+
+    `call` identifies the call if the record doesn't do so yet.
+    """
     n = past.waits_of("timer")
     seconds = visit.runtime.retry.timer(n, retry_after=_retry_after(trouble))
     detail = {"tool": tool, "title": title, "retry": n + 1, "error": describe_error(trouble)}

@@ -23,8 +23,8 @@ async def wait_for_room(
 ) -> NoReturn:
     """Wait until the shared budget that refused an intent has room for it. Always unwinds.
 
-    The wait ends a week after the budget's refill at the latest. `identity` (call and hash) is recorded with the wait
-    if the slot's record doesn't name its call yet.
+    The wait ends at the latest a week after the budget is refilled. `identity` (call and hash) is recorded with the
+    wait if the slot's record doesn't name its call yet.
     """
     if isinstance(error, SharedBudgetUnpriced):
         problem = f"{error}: set a price, then retry"

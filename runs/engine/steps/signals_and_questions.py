@@ -1,4 +1,4 @@
-"""Waits that a node makes itself: for signals, questions and messages.
+"""Waits that a node requests itself: for signals, questions and messages.
 
 Each has a deadline, and a result to return if the deadline passes.
 """
@@ -121,7 +121,7 @@ def _problems(error: ValidationError) -> str:
 @dataclass(frozen=True, slots=True)
 class Taken:
     """A message that was answered while a call waited for it. `name` and number `n` identify it in the run, `answer`
-    is plain data. Its changes are in the state."""
+    is plain data. The changes made by the message are already in the state."""
 
     name: str
     n: int

@@ -12,7 +12,7 @@ from runs.engine.tape import Tape
 
 
 def reserved_by(tape: Tape) -> Iterator[tuple[Call, Usage]]:
-    """Yield the reservations of recorded calls that have no outcome, as they were made when the calls began."""
+    """Yield the reservations of recorded calls that have no outcome, in the form that they had when the calls began."""
     for name, slot in tape.slots.items():
         for attempt, known in slot.attempts.items():
             is_open = not (known.result or known.accepted or known.is_settled)
@@ -69,7 +69,7 @@ async def debit_lost(journal: Journal, tape: Tape) -> None:
 def wait_for_raise(
     journal: Journal, slot: str, breaches: Sequence[Breach], wanted: Usage, queue: str
 ) -> tuple[e.BudgetExceeded, WaitSpec]:
-    """Return the event by which a call at `slot` would exceed caps, and the wait for higher caps."""
+    """Return the event that a call at `slot` would exceed caps, and the wait for higher caps."""
     first = breaches[0]
     event = e.BudgetExceeded(
         resource=first.resource,
@@ -87,7 +87,8 @@ def wait_for_raise(
 def lacking(breaches: Sequence[Breach], wanted: Usage) -> dict[str, Any]:
     """Return the wait's detail for people.
 
-    It has the first broken cap, everything that the call `needs`, and for each broken cap a value that is `enough`.
+    The detail contains the first exceeded cap, the amounts that the call `needs`, and for each exceeded cap a value
+    that is `enough`.
     """
     first = breaches[0]
     return {

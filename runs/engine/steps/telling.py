@@ -1,6 +1,6 @@
 """Attributes of a run, and the lines and progress that a node reports.
 
-Lines and progress aren't journaled, but numbered, so that a replay adds none twice.
+Lines and progress aren't journaled, but numbered, so that a replay doesn't add them twice.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from runs.engine.visit import Visit
 
 
 async def set_attributes(visit: Visit, slot: str, given: Mapping[str, Any]) -> None:
-    """Record search attributes. Raises MisusedContext, and writes nothing, if one can't be set."""
+    """Record search attributes. Raises MisusedContext, and writes nothing, if an attribute can't be set."""
     arguments = recorded_attributes(given)
     requested_hash = visit.runtime.hasher({"attributes": arguments})
     record = visit.recall(slot, "set_attributes", requested_hash, arguments)
@@ -71,7 +71,9 @@ def tell_progress(visit: Visit, done: float, of: float | None, note: str) -> Non
         if isinstance(number, bool) or not isinstance(number, (int, float)) or not _is_amount(number):
             raise ValueError(f"progress({done!r}, {of!r}): give numbers from 0 on")
     if of is not None and (of == 0 or done > of):
-        raise ValueError(f"progress({done!r}, {of!r}): done is more than the whole, or the whole is nothing")
+        raise ValueError(
+            f"progress({done!r}, {of!r}): done must not exceed the whole, and the whole must be more than 0"
+        )
     _tell(visit, "progress", {"text": _cut(note), "done": float(done), "of": None if of is None else float(of)})
 
 
@@ -87,7 +89,7 @@ def _tell(visit: Visit, what: str, fields: dict[str, Any]) -> None:
     try:
         place, n = visit.places.next_told(what)
     except MisusedContext:
-        return  # a message from another task or thread has no place that a replay would repeat; the worker's log has it
+        return  # from another task or thread: no position that a replay would repeat, so only the worker's log has it
     visit.runtime.keep(
         visit.journal.run_id, visit.journal.lease, ProgressMessage(place, n, visit.journal.now(), **fields)
     )

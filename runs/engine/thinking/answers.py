@@ -1,6 +1,6 @@
 """Converts model responses to a recordable form.
 
-Malformed names, ids and texts are repaired. Unreadable arguments become text, which each loop refuses by the tool's
+Malformed names, ids and texts are repaired. Unreadable arguments become text, which each loop reports under the tool's
 name, so that the model corrects them.
 """
 
@@ -31,7 +31,7 @@ _NOT_CONNECTED: Mapping[str, frozenset[str]] = {
     "requests": frozenset({"ConnectTimeout"}),
     "botocore": frozenset({"EndpointConnectionError", "ConnectTimeoutError"}),
 }
-# Errors of the same libraries that indicate an outage, whether or not something was sent.
+# Errors of the same libraries that indicate an outage, whether or not anything was sent.
 _OUTAGE: Mapping[str, frozenset[str]] = {
     "builtins": frozenset({"ConnectionError"}),
     **dict.fromkeys(("httpx", "httpx2"), frozenset({"TransportError"})),
@@ -69,7 +69,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 UNNAMED = "unnamed_tool"
-NOT_FINITE = "NaN and Infinity are no JSON"
+NOT_FINITE = "NaN and Infinity are not JSON"
 MAX_ID, MAX_NAME = 36, 64
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ODD = re.compile(r"[^A-Za-z0-9_-]+")
@@ -107,7 +107,7 @@ def _part(part: Any, tools: Collection[str], ids: set[str]) -> Any:
 def _name(name: Any, tools: Collection[str]) -> str:
     """Return a name that every provider accepts.
 
-    A name made up here never matches a tool, so that the call is refused.
+    A replacement name never matches a tool, so that the call is refused.
     """
     if isinstance(name, str) and (name in tools or _NAME.fullmatch(name)):
         return name
@@ -156,7 +156,7 @@ def _is_json(text: str, **how: bool) -> bool:
 
 
 def _well_formed(value: Any) -> Any:
-    """Replace lone surrogates by U+FFFD, as decoders do."""
+    """Replace lone surrogates with U+FFFD, as decoders do."""
     match value:
         case str():
             return (

@@ -1,7 +1,7 @@
 """Conversations and their compaction: near the window's limit, a model's summary replaces the older turns.
 
-The request for the summary takes a turn's place, so it is replayed like any other; the original turns remain in the
-journal.
+The request for the summary takes the place of a turn, so it is replayed like any other; the original turns remain in
+the journal.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse
     from pydantic_ai.models.function import AgentInfo
 
-# FULL is the share of the window at which a conversation is compacted. KEPT and SHORT are shares of the room that
-# prompt, tools and answer leave: for the newest turns, which are kept, and for the summary. The rest is for coming
+# FULL is the share of the window at which a conversation is compacted. KEPT and SHORT are shares of the room left by
+# prompt, tools and answer: KEPT for the newest turns, which are kept, and SHORT for the summary. The rest is for future
 # turns.
 FULL, KEPT, SHORT = 0.75, 0.4, 0.25
 MAX_KEY = "most"
@@ -76,7 +76,7 @@ class Conversation:
             "tools": [t.name for t in assistant.tools],
             "turn": turn,
         }
-        if self._earlier:  # only its digest: the text is on record where the run was handed off
+        if self._earlier:  # only its digest, because the text is recorded where the run was handed off
             task["earlier"] = visit.runtime.hasher(self._earlier)
         names = [name for name in ("instructions", "prompt", "assistant", "earlier") if name in task]
         added: dict[str, Any] | None = {name: task[name] for name in names} if turn == 0 else None
@@ -144,7 +144,7 @@ class Conversation:
         if count > 0 and room > 0:
             await self._compact(count, int(SHORT * room))
         if self._tokens() > window:
-            problem = f"about {self._tokens()} tokens are left when all is made short that can be"
+            problem = f"about {self._tokens()} tokens remain after everything possible was summarised"
             raise ModelFailure("window_exceeded", f"{self._assistant.name} has a window of {window} tokens: {problem}")
 
     # --- one that is made short ---------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ class Conversation:
         text = _read(await question.answer(), most)
         if not text:
             raise ModelFailure(
-                "compaction_failed", f"{self._assistant.name}: the earlier turns could not be made short"
+                "compaction_failed", f"{self._assistant.name}: the earlier turns could not be summarised"
             )
         self._short, self._turns = text, self._turns[count:]
         del self._first[self._told :]
@@ -203,7 +203,7 @@ class Conversation:
     def _too_old(self, kept: int) -> int:
         """Return how many of the oldest messages to compact.
 
-        The newest turns that fit in `kept` characters remain whole.
+        The newest turns that fit in `kept` characters remain unchanged.
         """
         count = len(self._turns)
         while count >= 2:
@@ -255,7 +255,10 @@ class Conversation:
 
 
 def _summariser(assistant: Assistant) -> Assistant:
-    """Return the assistant that compacts this one's conversations. It uses the same models, without tools."""
+    """Return the assistant that compacts the conversations of this one.
+
+    The returned assistant uses the same models, but no tools.
+    """
     known = _SUMMARISERS.get(id(assistant))
     if known is None or known[0] is not assistant:
         made = Assistant(
@@ -285,7 +288,7 @@ def _shorten(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
 
 
 def _read(response: ModelResponse, most: int) -> str | None:
-    """Return the summary's text; None if there is none. A text longer than `most` is cut to its two ends."""
+    """Return the summary's text; None if there is none. A text longer than `most` is reduced to its two ends."""
     from pydantic_ai.messages import TextPart, ToolCallPart
 
     text = "".join(part.content for part in response.parts if isinstance(part, TextPart)).strip()

@@ -53,7 +53,7 @@ async def think(visit: Visit, slot: str, assistant: Assistant, prompt: Prompt, a
 
 
 def _on_record(visit: Visit, path: str, response: Any) -> list[bool]:
-    """Return for each call of a turn whether its answer was recorded before."""
+    """Return, for each call of a turn, whether its answer was already recorded."""
     known = visit.tape.slots
     slots = [visit.places.at(f"{path}/{n}") for n, _ in enumerate(response.tool_calls, start=1)]
     return [slot in known and known[slot].now.outcome is not None for slot in slots]
@@ -134,7 +134,7 @@ async def _use(visit: Visit, slot: str, assistant: Assistant, part: Any) -> tupl
 
 
 def _amended(visit: Visit, slot: str) -> dict[str, Any]:
-    """Return what a person changed in a call, so that the model doesn't assume that its own arguments were sent."""
+    """Return a person's changes to a call, so that the model doesn't assume that its own arguments were sent."""
     found = amendment_of(visit.tape.slots.get(slot))
     if found is None:
         return {}
@@ -145,7 +145,7 @@ def _amended(visit: Visit, slot: str) -> dict[str, Any]:
 def _read(wanted: type[BaseModel], part: Any, *, is_call: bool = False) -> BaseModel | str:
     """Return a call's parsed arguments, or an error text for the model.
 
-    Arguments that can't be recorded or hashed are errors too.
+    Arguments that can't be recorded or hashed are also errors.
     """
     try:
         given = wanted.model_validate(from_json(part.args) if isinstance(part.args, str) else part.args or {})

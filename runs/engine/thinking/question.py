@@ -1,4 +1,5 @@
-"""One model request. If it is recorded, it is replayed; otherwise its intent is recorded before it is made.
+"""One model request. One model request of a turn: if it is recorded, it is replayed; otherwise its intent is recorded
+before it is made.
 
 The run's models are recorded first, so that later settings don't affect the run. Unavailable models are skipped.
 """
@@ -53,14 +54,14 @@ PATIENCE_WITH_OTHERS = 1.0
 
 
 class _NextModel(Exception):
-    """This model is unavailable, and there is another one."""
+    """This model is unavailable, but there is another one."""
 
 
 class Question:
     """The request at `slot`.
 
-    `added` is the part of the request that no other event has. `extra_events` returns further events to commit with the
-    answer.
+    `added` is the part of the request that no other event contains. `extra_events` returns further events to commit
+    with the answer.
     """
 
     def __init__(
@@ -124,11 +125,11 @@ class Question:
             return await self._record(given)
 
     def _recalled(self, event: e.ModelResponded) -> Any:
-        """Return the recorded answer. Stops for an operator if it can't be parsed any more."""
+        """Return the recorded answer. Stops for an operator if the recorded answer can no longer be parsed."""
         try:
             return responses().validate_python(payload_of(event)["response"])
         except (ValidationError, KeyError) as error:
-            problem = f"the recorded answer is no model's response: {error}"
+            problem = f"the recorded answer is not a model's response: {error}"
             self.visit.stop(Broken("recorded_answer", {"slot": self.slot, "problem": problem}))
 
     async def give_up(self, code: str, problem: str) -> NoReturn:
@@ -174,7 +175,7 @@ class Question:
     # --- choice of the model ------------------------------------------------------------------------------------------
 
     async def _choose(self) -> None:
-        """Set the models by the last recorded choice. If there is none, record the installation's models.
+        """Set the models according to the last recorded choice. If there is none, record the installation's models.
 
         Models that were recently unavailable come last.
         """
@@ -187,7 +188,7 @@ class Question:
                     break
                 models = list(visit.runtime.models(self.assistant))
                 chosen = e.ModelsChosen(slot=CHOICE, n=len(choices), assistant=name, models=models, by=BY_SETTING)
-                await visit.commit(Batch([chosen]))  # refused if a person's choice came first, which then counts
+                await visit.commit(Batch([chosen]))  # refused if a person's choice came first; that choice is then used
         resting = visit.runtime.resting
         self.models = sorted(ours[-1].models, key=lambda model: resting.get(model, 0.0) > time.monotonic())
 
@@ -202,7 +203,7 @@ class Question:
             await visit.rest(PRICE_REST_SECONDS)
 
     async def _pass_on(self, trouble: Exception) -> NoReturn:
-        """Use the next model, or park on a timer if there is none. Called when an error lasts."""
+        """Use the next model, or park on a timer if there is none. Called when an error persists."""
         await self._nobody_served()
         self._rest_model()
         if len(self.models) > 1:
@@ -272,7 +273,7 @@ class Question:
         )
         visit.check_stop()
         if event.usd_micro is None and visit.meter.caps.usd_micro is not None:
-            problem = f"the run has a cap in dollars, and {route.model} has no price: put one in, then retry"
+            problem = f"the run has a cap in dollars, and {route.model} has no price: add a price, then retry"
             visit.stop(Broken("no_price", {"model": route.model, "problem": problem}))
         visit.afford(self.slot, self.attempt, wanted_by(event), is_reserved=True)
         events: list[e.Event] = [event]
@@ -413,7 +414,7 @@ def _for_text(assistant: Assistant) -> Request:
 
 
 async def _unless_cancelled(visit: Visit, asking: Coroutine[Any, Any, T]) -> T:
-    """Await something without effect, unless the run is cancelled."""
+    """Await an operation without effects, unless the run is cancelled."""
     answer = asyncio.ensure_future(asking)
     cancelled = asyncio.ensure_future(visit.control.cancelled.wait())
     try:

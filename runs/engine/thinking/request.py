@@ -51,7 +51,7 @@ def can_stream(model: Model) -> bool:
 async def streamed(model: Model, messages: list[Any], hear: Hear | None, **how: Any) -> ModelResponse:
     """Request an answer as a stream, and pass its text to `hear` as it arrives.
 
-    Raises what the model's client raises, NotImplementedError for a model that doesn't stream, and TransportError if
+    Raises the errors of the model's client, NotImplementedError for a model that doesn't stream, and TransportError if
     the stream ended before the answer was complete.
     """
     from pydantic_ai.direct import model_request_stream
@@ -101,11 +101,11 @@ _MODELS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Model]] = WeakKe
 async def request_model(
     assistant: Assistant, messages: list[Any], model: str = SCRIPTED, hear: Hear | None = None
 ) -> ModelTurn:
-    """Make one request to `model`. `scripted:…` is the assistant's own function.
+    """Make one request to `model`. `scripted:…` stands for the assistant's own function.
 
-    `hear` gets the answer's text as it arrives, if the provider streams. If the provider refuses to stream, the request
-    is made without streaming, so that subscribers don't change the result. Raises NotServed (retry; costs nothing),
-    TransportError (retry; may have been billed) or ModelRefused (don't retry).
+    `hear` is called with the answer's text as it arrives, if the provider streams. If the provider refuses to stream,
+    the request is made without streaming, so that subscribers don't change the result. Raises NotServed (retry; costs
+    nothing), TransportError (retry; may have been billed) or ModelRefused (don't retry).
     """
     own = assistant.own_model(model)
     chosen = _lenient(own or (_scripted(assistant) if model.startswith(SCRIPTED) else _real_model(model)))
@@ -143,8 +143,8 @@ async def _response(model: Model, messages: list[Any], hear: Hear | None, how: d
 def _trouble(error: Exception, model: Model) -> Exception:
     """Classify an error.
 
-    A response with status 200 but without an answer is an outage. An error in a scripted model is the author's, and
-    returned unchanged.
+    A response with status 200 but without an answer is an outage. An error in a scripted model is the author's own, and
+    is returned unchanged.
     """
     from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, UnexpectedModelBehavior, UserError
 

@@ -12,7 +12,7 @@ from runs.engine.content import files
 
 # This is a low value, so that reservations are too large rather than too small.
 CHARACTERS_A_TOKEN = 3
-# Of tool answers longer than this, a model sees only the beginning and the end.
+# A model sees only the beginning and the end of tool answers longer than this.
 MAX_OBSERVATION = 60_000
 _TOOLS: dict[int, tuple[Assistant, int]] = {}
 
@@ -43,7 +43,7 @@ def tokens_of_tools(assistant: Assistant) -> int:
 
 
 def fit_answer(answer: Any, window: int | None) -> Any:
-    """Return a tool's answer as a model sees it.
+    """Return a tool's answer in the form that a model sees.
 
     If it needs more than a quarter of `window` (in tokens), only its two ends and its SHA-256 are returned.
     """

@@ -1,4 +1,4 @@
-"""Starts the undoing of a run's effects, and ends the run after it."""
+"""Starts the undoing of a run's effects, and ends the run afterwards."""
 
 from __future__ import annotations
 
@@ -50,7 +50,10 @@ def plan_for(agent: Agent, effects: Effects, end: Plan, ends_with: Any) -> Plan 
 
 
 async def begin(journal: Journal, at: Snapshot, plan: Plan, buffered: list[e.Event]) -> Snapshot:
-    """Record the plan and enter the undo visit (`at`) in one commit. It also removes the budget's caps."""
+    """Record the plan and enter the undo visit (`at`) in one commit.
+
+    Entering the visit also removes the budget's caps.
+    """
     cut = replace(at, state=plan.model_dump(mode="json"))
     begun = e.UndoBegun(
         reason=plan.reason, code=plan.code, effects=len(plan.effects), payload=plan.model_dump(mode="json")
@@ -86,7 +89,7 @@ def said_by(wish: e.CancelRequested | None) -> dict[str, Any] | None:
 def wish_in(events: Sequence[e.Event]) -> e.CancelRequested | None:
     """Return the last cancel request; None if there is none.
 
-    The events must include all about effects: a tail may begin after the request.
+    The events must include all that concern effects, because a tail may begin after the request.
     """
     return next((x for x in reversed(events) if isinstance(x, e.CancelRequested)), None)
 
@@ -104,7 +107,7 @@ def resumed(at: Snapshot, tail: Sequence[e.Event], generation: int, fingerprint:
 
 
 def end_of(plan: Plan, tape: Tape) -> tuple[str, e.Event, str]:
-    """Return the final state, its event with what became of all effects, and the error code."""
+    """Return the final state, its event with the outcome for each effect, and the error code."""
     stated = plan.ends_with if isinstance(plan.ends_with, dict) else {}
     payload = stated | {"undo": undo_summary(plan, tape.undone)}
     if plan.reason == "failed":

@@ -1,4 +1,4 @@
-"""Plans how a run's effects would be undone. It uses the record alone, so pages can show the plan in advance."""
+"""Plans how a run's effects would be undone. The plan depends only on the record, so pages can show it in advance."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ LATE = "an answer that came late says that it happened"
 class Effect:
     """One effect and how it is treated.
 
-    `by` is the undoing tool, `why` says why the effect isn't simply undone, `run` is the run whose effects it stands
-    for.
+    `by` is the undoing tool, `why` tells why the effect isn't simply undone, and `run` is the run whose effects it
+    stands for.
     """
 
     what: What
@@ -76,7 +76,7 @@ class Effect:
 
 
 class Plan(BaseModel):
-    """The state of the visit that undoes: how the run ends then, and each effect, the last first."""
+    """The state of the undo visit: how the run ends afterwards, and each effect, last first."""
 
     reason: Reason
     code: str = ""
@@ -93,7 +93,7 @@ def is_reversible(events: Iterable[e.Event]) -> bool:
 
 
 def at_work(events: Iterable[e.Event]) -> set[str]:
-    """Return the children that were started and whose end is not on record."""
+    """Return the children that were started and whose end is not recorded."""
     started: dict[tuple[str | None, int], str] = {}
     for event in events:
         if isinstance(event, e.ChildStarted):
@@ -168,7 +168,7 @@ def _unknown(attempt: Attempt) -> str:
     if attempt.is_owed:
         return "the other side took the call, and has not said what came of it"
     if attempt.reconciled is not None:
-        return f"{attempt.reconciled.by} left it open whether it happened"
+        return f"{attempt.reconciled.by} left open whether it happened"
     return IN_DOUBT
 
 
@@ -199,14 +199,14 @@ def _undoing(agent: Agent | None, attempt: Attempt, known: dict[str, Any]) -> Ef
     try:
         return Effect("undo", **known, by=undo.tool.name, arguments=arguments_of(tool, undo, attempt))
     except Exception as error:  # the author's own code: a person is asked after any error
-        why = printable(f"what would undo it can't be made of what is on record: {describe_error(error)}")
+        why = printable(f"the undoing call can't be built from the record: {describe_error(error)}")
         return Effect("ask", **known, by=undo.tool.name, why=why)
 
 
 def arguments_of(tool: Tool, undo: Undo, attempt: Attempt) -> Any:
     """Return the input of the undoing call for a recorded effect, as plain data.
 
-    Raises what the author's function raises.
+    Raises the errors of the author's function.
     """
     stored = payload_of(attempt.intent)["arguments"]
     arguments = tool.input.model_validate(stored)

@@ -1,6 +1,6 @@
 """The visit that undoes a run's effects in ordinary steps, the last effect first.
 
-Operators decide about effects that can't be undone by a call.
+Operators decide about effects that no call can undo.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ async def ended(visit: Visit, effect: Effect) -> None:
 
 
 async def _told_before(visit: Visit, effect: Effect) -> e.ChildEnded | None:
-    """Return the child's end, if it was recorded just before the plan and so isn't on this visit's tape."""
+    """Return the child's end, if it was recorded just before the plan, so that it isn't on this visit's tape."""
     events = (await visit.look_up(visit.journal.effects())).events
     ends = (event for event in events if isinstance(event, e.ChildEnded))
     return next((end for end in ends if (end.slot, end.attempt) == (effect.slot, effect.attempt)), None)
@@ -165,7 +165,7 @@ async def _record_child_undo(visit: Visit, slot: str, effect: Effect, end: e.Chi
     left = payload_of(end).get("left", 0)
     if left:
         await record_kept_effect(
-            visit, slot, effect, f"run:{effect.run}", f"{left} of its effects stand: see its own page", ""
+            visit, slot, effect, f"run:{effect.run}", f"{left} of its effects remain: see the run's own page", ""
         )
     else:
         await undone(visit, slot, effect)
@@ -174,7 +174,7 @@ async def _record_child_undo(visit: Visit, slot: str, effect: Effect, end: e.Chi
 def turned_up(effects: Effects, plan: Plan, visit: str) -> list[Effect]:
     """Return the effects that were found since the plan was made.
 
-    They are in recorded order, so that a replay of this `visit` asks about them at the same places.
+    The effects are in recorded order, so that a replay of this `visit` asks about them at the same places.
     """
     return list(_News(plan, f"{visit}/").of(effects))
 
@@ -199,16 +199,16 @@ class _News:
                 yield Effect("ask", event.slot, event.attempt, tool, why=why)
 
     def _effect(self, event: e.Event) -> str:
-        """Return why an event about an earlier effect is news; empty if it isn't.
+        """Return why an event about an earlier effect is new information; empty if it isn't.
 
-        Its result came late, or while the plan was made.
+        It is if the result came late, or while the plan was made.
         """
         attempt = self.tape.slot(event.slot or "").at(event.attempt)
         is_news = attempt.has_happened and isinstance(attempt.intent, e.ToolInvoked) and attempt.undo is not None
         return LATE if is_news or attempt.is_contradicted or attempt.is_called_back_late else ""
 
     def _own(self, event: e.Event) -> str:
-        """Return what a late result says about a call of this visit, which undoes an effect.
+        """Return a text about a late result for a call of this visit, which undoes an effect.
 
         Empty if it doesn't contradict the record.
         """
@@ -277,14 +277,14 @@ async def _undo(visit: Visit, effect: Effect) -> None:
 
 
 async def _tried(visit: Visit, slot: str, tool: Tool, effect: Effect) -> str | None:
-    """Make or replay the call that undoes an effect. Return what was wrong, or None."""
+    """Make or replay the call that undoes an effect. Return the problem, or None."""
     why = f"undoes {effect.tool} ({effect.external_id or effect.slot})"
     try:
         await call_tool(visit, slot, CallSpec(tool, tool.input.model_validate(effect.arguments), why=why))
     except (ToolFailure, Rejected, ContentRefused, MisusedContext) as no:
         return str(printable(f"{tool.name}: {no}"))
     except ValidationError as error:
-        return str(printable(f"{tool.name} does not take what is on record: {error}"))
+        return str(printable(f"{tool.name} does not accept the recorded data: {error}"))
     return None
 
 
@@ -308,7 +308,7 @@ def _compensated(effect: Effect) -> list[Entry]:
 
 
 def undo_summary(plan: Plan, became: dict[str, e.EffectUndone | e.EffectLeft]) -> dict[str, Any]:
-    """Return what became of the effects, for the run's end: undone, left, and those that stay with the reason."""
+    """Return the outcomes of the effects for the run's end: undone, left in place, or remaining for a reason."""
     kept = [each for each in plan.all() if each.what == "stays"]
     return {
         "undone": [_named(x) for x in became.values() if isinstance(x, e.EffectUndone)],

@@ -1,6 +1,6 @@
-"""The policies in force, cached for a few seconds, and reloaded before one stops a call.
-The database refuses an intent that was judged by another revision (runs/sql/policies.sql), so only reads, which have no
-intent, can be judged by an outdated cache."""
+"""The policies in force, cached for a few seconds, and reloaded before a policy stops a call.
+The database refuses an intent that was evaluated at another revision (runs/sql/policies.sql), so only reads, which have
+no intent, can be evaluated with an outdated cache."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = logging.getLogger("runs.policies")
 FRESH_SECONDS = 5.0
 MAX_STARTERS = 1000  # limit per worker
 _AWAY = (psycopg.Error, OSError, PoolTimeout)
-# The tags of the run and of the runs it comes from. Only the database writes these rows.
+# The tags of the run and of the runs from which it originated. Only the database writes these rows.
 _TAGS = "SELECT coalesce(array_agg(tag ORDER BY tag), '{}') FROM runs_runtag WHERE run_id = %s"
 
 
@@ -38,7 +38,7 @@ _LIVE = "SELECT coalesce((SELECT live FROM runs_policyrevision ORDER BY revision
 
 def refusal() -> str | None:
     """Return why this process must not serve, or None.
-    It must not if policies are in force, and no app judges calls by them. Raises django.db.Error if that is unknown."""
+    It must not if policies are in force but no app applies them. Raises django.db.Error if that can't be determined."""
     if features.only(lambda each: each.policies) is not None:
         return None
     try:
@@ -49,7 +49,7 @@ def refusal() -> str | None:
                 if live := cursor.fetchone()[0]:
                     return (
                         f"policies are in force ({live}), but no installed app applies them, so no call could be sent: "
-                        "put durableagents.contrib.policies back into INSTALLED_APPS, or retire the policies with it"
+                        "add durableagents.contrib.policies to INSTALLED_APPS again, or retire the policies with it"
                     )
     finally:
         connection.close()
@@ -71,7 +71,7 @@ class Book(Protocol):
 
 class InForce:
     """The engine's port for policies, for one worker.
-    Without a `pool` it uses Django's connection, off the event loop."""
+    Without a `pool` it uses Django's connection, outside the event loop."""
 
     def __init__(self, policies: Policies | None, pool: Pool | None) -> None:
         self._policies, self._pool = policies, pool
@@ -129,7 +129,7 @@ class InForce:
         return row
 
     async def _rows(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """Query until the database answers, because nothing may be sent while the policies are unknown."""
+        """Repeat the query until the database answers, because nothing may be sent while the policies are unknown."""
         patience = Patience()
         while self._pool is not None:
             try:

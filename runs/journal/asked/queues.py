@@ -1,4 +1,4 @@
-"""The queues and the role in charge of each, cached per process.
+"""The queues, and the role in charge of each, cached per process.
 They are reloaded with each web request, and elsewhere after a few seconds. The cache authorizes nothing. For a row that
 our processes didn't write, nobody is in charge."""
 
@@ -35,7 +35,7 @@ _AWAY = (psycopg.Error, OSError, PoolTimeout)
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Queues as they were read at one time (`at`: by the database's clock, in microseconds)."""
+    """Queues as they were read at one time (`at`: on the database's clock, in microseconds)."""
 
     at: int = 0
     queues: Mapping[str, tuple[str, bool]] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Facts:
 
 def _thresholds(rows: Sequence[Sequence[Any]]) -> dict[str, Threshold]:
     """Return the thresholds by queue.
-    One that can't be read was tampered with, so it is left out; at such a queue nobody can decide."""
+    A threshold that can't be read was tampered with, so it is left out, and nobody can decide at its queue."""
     found: dict[str, Threshold] = {}
     for name, _, _, proof, _ in rows:
         with suppress(DefinitionError, ValueError, RecursionError):
@@ -59,7 +59,7 @@ def _rules() -> features.QueueTimings | None:
 
 
 class Queues(Mapping[str, str]):
-    """The role in charge of each queue, also of closed ones."""
+    """The role in charge of each queue, including closed ones."""
 
     def __init__(self) -> None:
         self._facts = Facts()
@@ -114,7 +114,7 @@ class Queues(Mapping[str, str]):
         return time.monotonic() - self._known_at < FRESH_SECONDS
 
     def is_timed(self) -> bool:
-        """Return whether the rules about time are recent. They may not be, because pages don't load them."""
+        """Return whether the rules about time are recent. They may be outdated, because pages don't load them."""
         return time.monotonic() - self._timed_at < FRESH_SECONDS
 
     def timing_of(self, name: str) -> QueueTiming | None:
@@ -169,7 +169,7 @@ class QueueNames(Collection[str]):
         return open_ | facts.roles | FIXED | in_charge if self._has_roles else open_
 
     def threshold(self, queue: str) -> Threshold | None:
-        """Return the queue's threshold for proof, as loaded last. It is checked again at each decision."""
+        """Return the queue's threshold for proof, as of the last load. It is checked again at each decision."""
         return self._queues.last.thresholds.get(queue)
 
     async def learn(self, name: str) -> None:
@@ -178,7 +178,7 @@ class QueueNames(Collection[str]):
             await self._read()
 
     def timing_of(self, name: str) -> QueueTiming | None:
-        """Return the queue's rules about time. The caller must just have called `learn`."""
+        """Return the queue's rules about time. The caller must have called `learn` just before."""
         return self._queues.timing_of(name)
 
     async def _read(self) -> None:

@@ -1,5 +1,5 @@
-"""Starters of runs, by authenticated events.
-For child runs and continuations it is the topmost ancestor's starter."""
+"""The starters of runs, from authenticated events.
+For child runs and continuations this is the starter of the topmost ancestor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from runs.journal.reader import STORED, checked
 
 log = logging.getLogger("runs.policies")
 OF_A_RUN = "run:"  # prefix of the starter if that is another run
-# The first events of the runs and their ancestors, which name their origin or who started them. Rows are only used to
+# The first events of the runs and their ancestors, which name their origin or who started them. Rows are used only to
 # find these events.
 STATEMENT = f"""
     WITH RECURSIVE up(id, above) AS (

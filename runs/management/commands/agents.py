@@ -89,7 +89,7 @@ class Command(BaseCommand):
             raise CommandError(f"{path} can't be written: {error.strerror}", returncode=2) from error
 
     def _gone(self, gone: list[str], forgotten: set[str]) -> list[str]:
-        """Return the versions that the baseline has and this code doesn't. Nothing would drive runs of them."""
+        """Return the versions that are in the baseline but not in this code. No process would drive runs of these."""
         lines = []
         for graph_id, count in _under_way(gone).items():
             if count:

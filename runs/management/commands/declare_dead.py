@@ -1,8 +1,8 @@
 """`manage.py declare_dead --host NAME --reason WHY`: declares that nothing runs on a host any more.
 
-Its runs continue elsewhere without waiting for the TTL. Unsafe calls that it may have sent can be sent again once a
-person settles them as *it did not happen*; this includes calls of a host that the watchdog has given up already. That
-is why the operator and the reason are recorded.
+The host's runs continue elsewhere without waiting for the TTL. Unsafe calls that it may have sent can be sent again
+once a person settles them as *it did not happen*; this includes calls of a host that the watchdog has already given up.
+That is why the operator and the reason are recorded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from runs.services import fleet
 
 
 class Command(BaseCommand):
-    help = "Declare that nothing runs on a host any more. Its runs continue elsewhere within about a second."
+    help = "Declare that nothing runs on a host any more. The host's runs continue elsewhere within about a second."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--host", required=True, help="name of the host as on the fleet page")
@@ -50,7 +50,7 @@ def somebody() -> Actor:
     uid = os.getuid()
     try:
         name = pwd.getpwuid(uid).pw_name
-    except KeyError:  # an account that is known only outside the container
+    except KeyError:  # an account that exists only outside the container
         name = str(uid)
     through = os.environ.get("SUDO_USER", "") if uid == 0 else ""
     who = f"{name}@{socket.gethostname()}{f' (sudo by {through})' if through else ''}"

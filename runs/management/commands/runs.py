@@ -1,7 +1,7 @@
 """`manage.py runs --where 'customer = ACME and amount > 100' --sort -amount`: lists runs by their attributes.
 
-It uses the terms of the API and the console, and only reads. Each run is a line with id, state, the reason for the
-status, agent, start, and its attributes as JSON, which contains no control characters.
+The command uses the terms of the API and the console, and only reads. Each run is a line with id, state, the reason for
+the status, agent, start, and its attributes as JSON, which contains no control characters.
 
 `runs why RUN` tells why a run doesn't progress, who must act, and which actions are possible. Features add verbs.
 `runs start AGENT --as USER` and the other verbs of runs/management/steering.py act as an account, through the API.
@@ -54,7 +54,7 @@ class Command(ApiCommand):
             command.add_arguments(parser)
 
     def handle(self, *, where: str, sort: str, state: str, agent: str, limit: int, **options: Any) -> None:
-        """Run the command. Invalid input is reported in one line, with exit code 2."""
+        """Run the command. Invalid input is reported on one line, with exit code 2."""
         if options["verb"] in steering.VERBS:
             for line in steering.carried_out(options["verb"], options["run"], options):
                 self.stdout.write(line)
@@ -78,7 +78,7 @@ class Command(ApiCommand):
             self._refuse(error.detail, options, error)
 
     def _by_feature(self, command: RunCommand, run: str, options: dict[str, Any]) -> None:
-        """Run a feature's verb. A refusal is reported in one line, with exit code 2."""
+        """Run a feature's verb. A refusal is reported on one line, with exit code 2."""
         try:
             for line in command.lines(UUID(run), options):
                 self.stdout.write(line)
@@ -107,7 +107,7 @@ def _further_verbs() -> dict[str, RunCommand]:
 
 
 def _pages(filters: Filters, limit: int) -> Iterator[list[Run]]:
-    """Yield pages of runs. A page may be short although more follow."""
+    """Yield pages of runs. A page may be short even though more runs follow."""
     cursor, left = "", limit
     while left > 0:
         some = stretch(filters, limit=min(left, AT_ONCE), cursor=cursor)

@@ -38,8 +38,7 @@ class Command(BaseCommand):
 
         refuse_what_does_not_fit()
         processes, slots = _count("--processes", options["processes"]), _count("--slots", options["slots"])
-        # Clusters are forked from here, or from a process that reads its settings from the environment, as this one
-        # did.
+        # Clusters are forked from here, or from a process that reads its settings from the environment, like this one.
         only = options["only"] or settings.DURABLEAGENTS.serve
         drains = options["drain_only"] or settings.DURABLEAGENTS.drain_only
         for reference in only:
@@ -53,7 +52,7 @@ class Command(BaseCommand):
 
 def _check(reference: str) -> None:
     """Check that this process has the agent or version.
-    Raises CommandError: otherwise it would drive nothing without telling anybody."""
+    Raises CommandError: otherwise it would silently drive nothing."""
     try:
         registry.find(reference)
     except DurableAgentsError as unknown:

@@ -1,6 +1,6 @@
-"""Caps as people see them, and the amount that a run waiting for a budget still lacks.
-The amount is computed exactly as by its worker. The wait's row holds the original request; later changes are in a
-column of their own."""
+"""Caps in the form that people see, and the amount that a run waiting for budget still lacks.
+The amount is computed in exactly the same way as by the run's worker. The wait's row holds the original request; later
+changes are in a separate column."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from runs.journal.reader import tape_of
 from runs.models import Run, Wait
 
 TIME = "time"
-# Fields of a budget request that may change later. The queue that it asks may not.
+# Fields of a budget request that may change later. The queue that is asked may not change.
 _CHANGES = frozenset("title resource most used reserved wanted needs enough began held_by".split())
 LABELS = {
     "usd": "dollars",
@@ -41,7 +41,7 @@ class StaleBudget(DurableAgentsError):
         pairs = [(name, _cap_text(seen, name), _cap_text(now, name)) for name in changed]
         text = ", ".join(f"{LABELS[name]} was {was}, is {is_now}" for name, was, is_now in pairs)
         super().__init__(
-            f"The caps were changed since you read them: {text}. Nothing was changed: read them again, then set them.",
+            f"The caps were changed since you read them: {text}. Read them again before you set them.",
             errors=[
                 {"field": f"budget.{name}", "problem": f"was {was}, is {is_now} now", "fix": "look again"}
                 for name, was, is_now in pairs
@@ -69,7 +69,10 @@ def caps_of(head: Head) -> Caps:
 
 
 def budget_of(run: Run, head: Head, budget_waits: Sequence[Wait] = ()) -> Budget:
-    """Return the caps with the time limit. While more time is requested, that is the limit that ran out."""
+    """Return the caps with the time limit.
+
+    While more time is requested, the time limit is the one that was exceeded.
+    """
     caps: dict[str, Any] = caps_of(head).stated()
     micro = caps.pop("usd_micro", None)
     time = next((budget_wait_text(wait).get("most") for wait in budget_waits if resource_of(wait) == TIME), None)
@@ -81,7 +84,7 @@ def budget_of(run: Run, head: Head, budget_waits: Sequence[Wait] = ()) -> Budget
 
 
 def resource_of(wait: Wait) -> str | None:
-    """Return the resource that a budget wait asks for; None if its row doesn't name one."""
+    """Return the resource that a budget wait requests; None if its row doesn't name one."""
     found = budget_wait_text(wait).get("resource")
     return found if isinstance(found, str) else None
 
@@ -100,7 +103,7 @@ def note(wait: Wait, news: dict[str, Any]) -> None:
 
 
 def lacks(run: Run, head: Head, wait: Wait, *, is_time_given: bool, now: datetime) -> dict[str, Any] | None:
-    """Return the changes to a budget wait's row that say what is still lacking under the current caps.
+    """Return the changes to a budget wait's row that tell what is still missing under the current caps.
     None if nothing is."""
     wanted = _needs(wait)
     if short := list(breaches(caps_of(head), Usage.of(head), _reserved(run), wanted)):
@@ -129,7 +132,7 @@ def time_lacking(run: Run, given: int, *, now: datetime) -> dict[str, Any]:
 
 
 def _needs(wait: Wait) -> Usage:
-    """Return all that the blocked call would use; an older row names only the resource whose cap it hit."""
+    """Return all amounts that the blocked call would use; an older row names only the resource whose cap was hit."""
     wait_text = budget_wait_text(wait)
     needs = wait_text.get("needs", {resource_of(wait): wait_text.get("wanted")})
     amounts = needs if isinstance(needs, dict) else {}
@@ -140,4 +143,4 @@ def _reserved(run: Run) -> Usage:
     try:
         return sum((usage for _, usage in reserved_by(tape_of(run))), NOTHING_USED)
     except JournalBroken:
-        return NOTHING_USED  # The worker finds the damage too, and stops the run for an operator.
+        return NOTHING_USED  # The worker will also find the damage, and stops the run for an operator.

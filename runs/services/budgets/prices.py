@@ -29,8 +29,8 @@ from runs.protected import PRICE
 
 FRESH_SECONDS = 5.0
 SHIPPED_BY = "system:shipped"
-# Public list prices in millionths of a dollar per million tokens, input and output. They are inserted once, for models
-# without any price. Your own prices may differ, so check them.
+# Public list prices in millionths of a dollar per million tokens, input and output. The prices are inserted once, for
+# models without any price. Your own prices may differ, so check them.
 SHIPPED = {
     "openai:gpt-4.1": (2_000_000, 8_000_000),
     "openai:gpt-4.1-mini": (400_000, 1_600_000),
@@ -61,8 +61,8 @@ class PriceTable:
             self._take(cursor.fetchall())
 
     async def refresh_with(self, link: AsyncConnection[TupleRow]) -> None:
-        """Refresh the prices on a worker's connection before it claims.
-        It may not begin a run without its models' prices."""
+        """Refresh the prices on a worker's connection before it claims runs.
+        A worker may not begin a run without the prices of its models."""
         if time.monotonic() - self._read_at >= FRESH_SECONDS:
             self._take(await (await link.execute(_IN_FORCE)).fetchall())
 
@@ -89,8 +89,8 @@ table = PriceTable()
 
 def models_of(assistant: Assistant) -> list[str]:
     """Return the models that an assistant uses in a run that begins now, as named in the journal.
-    These are its own models, or else the installation's. If neither exists, or it has an offline function and none is
-    installed, it is its own function.
+    These are its own models, or else the installation's. If neither exists, or if it has an offline function and no
+    model is installed, this is its own function.
     """
     installed = settings.DURABLEAGENTS.models
     if not installed and (assistant.offline is not None or not assistant.models):
@@ -107,14 +107,14 @@ def unpriced(agent: Agent) -> list[str]:
 
 
 def without_price(models: Iterable[str]) -> list[str]:
-    """Return those of these models that have no price, sorted."""
+    """Return which of these models have no price, sorted."""
     table.read()
     return sorted({model for model in models if table.of(model) is None})
 
 
 def check_priced(agent: Agent, given: str = "") -> None:
     """Check that a cap in dollars can be enforced: every model needs a price.
-    `given` says where the cap comes from. Raises InvalidInput for a missing price, ChangedOutside for one that was
+    `given` tells where the cap comes from. Raises InvalidInput for a missing price, ChangedOutside for one that was
     written outside the application."""
     unknown = unpriced(agent)
     if changed := [table.changed_outside[model] for model in unknown if model in table.changed_outside]:
@@ -159,7 +159,7 @@ def add_price(
 
 
 def ship(prices: Iterable[tuple[str, tuple[int, int]]] = SHIPPED.items()) -> int:
-    """Insert the shipped prices of models that have no price. Returns how many were inserted."""
+    """Insert the shipped prices of models that have no price. Returns the number of inserted prices."""
     known = set(PriceRow.objects.values_list("model", flat=True).distinct())
     new = [(model, price) for model, price in prices if model not in known]
     for model, (usd_micro_in, usd_micro_out) in new:
@@ -173,7 +173,7 @@ def set_price(
     model: str, *, usd_micro_in: int, usd_micro_out: int, valid_from: datetime | None = None, by: Actor
 ) -> PriceRow:
     """Set and record a model's price from a given time (default: now).
-    It is in micro-dollars per million tokens."""
+    The price is in micro-dollars per million tokens."""
     row = add_price(model, usd_micro_in=usd_micro_in, usd_micro_out=usd_micro_out, valid_from=valid_from, by=by.ref)
     after = {"usd_in": usd_of(row.usd_micro_in), "usd_out": usd_of(row.usd_micro_out)}
     after["begins"] = "at once" if valid_from is None else row.valid_from.isoformat()

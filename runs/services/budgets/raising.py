@@ -1,6 +1,6 @@
 """Budget waits of runs at a cap or out of time.
 The run's worker pauses it at a cap, and the sweeper pauses it here when its time is up. A sufficient raise resumes the
-run unless it is also held; if none comes before the deadline, the run is cancelled."""
+run unless it is also held; if nobody raises it before the deadline, the run is cancelled."""
 
 from __future__ import annotations
 
@@ -51,8 +51,9 @@ def set_budget(
     most: Budget | None = None,
     seen: Budget | None = None,
 ) -> Run:
-    """Set the named caps; null lifts one.
-    A waiting run continues if that is enough. `most` is the caller's own limit, `seen` the caps that the caller saw.
+    """Set the named caps; null removes a cap.
+    A waiting run continues if that is enough. `most` is the caller's own limit, and `seen` the caps that the caller
+    saw.
     Raises IllegalTransition for a run that has ended, InvalidInput, StaleBudget (the caps differ from `seen`),
     Forbidden, JustificationRequired, NotFound."""
     act = Act("budget", run_id, by=by, justification=justification)
@@ -90,7 +91,7 @@ def set_budget(
 @transaction.atomic
 def raise_to(run_id: UUID, budget: Budget | Mapping[str, object], *, by: Actor, justification: str) -> Run:
     """Raise the named caps.
-    Caps that are higher already, or not set, stay. Raises what `to_raise` and `set_budget` raise."""
+    Caps that are already higher, or not set, stay the same. Raises the errors of `to_raise` and `set_budget`."""
     wanted = budget if isinstance(budget, Budget) else Budget.model_validate(budget)
     head, run = locked(run_id, under=by)
     budget_waits = list(run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True))
@@ -98,8 +99,8 @@ def raise_to(run_id: UUID, budget: Budget | Mapping[str, object], *, by: Actor, 
 
 
 def to_raise(run: Run, head: Head, budget_waits: Sequence[Wait], wanted: Budget) -> Budget:
-    """Return the caps to set for a raise to `wanted`; also used by forecasts.
-    Raises IllegalTransition if the state doesn't allow a raise, or nothing would be raised."""
+    """Return the caps to set in order to raise them to `wanted`; also used by forecasts.
+    Raises IllegalTransition if the state doesn't allow a raise, or if nothing would be raised."""
     condition = stand_of(run, pause_asked=head.is_pause_requested, cancel_asked=head.is_cancel_requested)
     if (hint := why_not("budget", condition)) is not None:
         raise refusal("budget", run, hint)
@@ -132,7 +133,7 @@ def _settle(act: Act, budget_waits: list[Wait], *, is_time_given: bool) -> Itera
             note(wait, lacking)
     if is_enough and _stands_still(run, head) and held_by(run) is None:
         if related_runs.find_competing_run(run) is not None:
-            return  # It stays paused until a person may resume it.
+            return  # The run stays paused until a person may resume it.
         if run.state == State.PAUSED:
             unpause(run, head, now=act.now)
         else:
@@ -147,21 +148,21 @@ def _stands_still(run: Run, head: Head) -> bool:
 def _check_named(budget: Budget, field: str) -> None:
     if not budget.model_fields_set:
         raise InvalidInput(
-            "The budget names no cap. Name at least one.",
+            "The budget does not name any cap. Name at least one.",
             errors=[{"field": field, "problem": "empty", "fix": "name a cap: usd, steps …"}],
         )
 
 
 def _check_most(budget: Budget, most: Budget | None) -> None:
     """Check a raise against the limit of the caller's API key, as at the start.
-    Raises InvalidInput. The key can't lift a cap that its limit has."""
+    Raises InvalidInput. The key can't remove a cap that its limit contains."""
     if most is None:
         return
     check_limit(budget, most)
     lifted = [name for name in budget.model_fields_set if getattr(budget, name) is None]
     if held := [name for name in lifted if getattr(most, name) is not None]:
         raise InvalidInput(
-            f"This key may not lift {held[0]}.",
+            f"This key may not remove the cap {held[0]}.",
             errors=[
                 {"field": f"budget.{name}", "problem": "lifted", "fix": f"give {getattr(most, name)} at most"}
                 for name in held
@@ -182,13 +183,13 @@ def check_price(run: Run, budget: Budget) -> None:
     try:
         agent = registry.find(run.graph_id)
     except (UnknownAgent, UnknownVersion):
-        return  # The run's worker knows the agent, and begins nothing without a price.
+        return  # The run's worker knows the agent, and begins no request without a price.
     prices.check_priced(agent)
 
 
 def check_time(run: Run, budget: Budget, *, now: datetime) -> None:
     """Check that the time limit is in the future.
-    Raises InvalidInput; the same text for all runs of a bulk action."""
+    Raises InvalidInput; the text is the same for all runs of a bulk action."""
     if budget.time is not None and run.counts_from + budget.time <= now:
         seconds = int((now - run.counts_from).total_seconds())
         raise InvalidInput(
@@ -217,7 +218,7 @@ def time_is_up(run_id: UUID, *, by: Actor = SWEEPER) -> None:
     if run.state in ENDED or run.time_up_at is None or run.time_up_at > now or halted_time.put_off_time(run):
         return
     if run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True).exists():
-        return  # People are asked about another cap. After raising that, they are asked about the time.
+        return  # People are already being asked about another cap. Once that is raised, they are asked about the time.
     given = round((run.time_up_at - run.counts_from).total_seconds())
     run.time_up_at = None
     if head.is_cancel_requested:

@@ -31,8 +31,8 @@ _DEFAULTS = f"""
 
 def budget_for(agent: Agent, requested: Budget | None, *, tags: Iterable[str], most: Budget | None = None) -> Budget:
     """Return a new run's budget.
-    Raises InvalidInput for one above the key's limit or a dollar cap without a price, and what `defaults_for`
-    raises."""
+    Raises InvalidInput for one above the key's limit or a dollar cap without a price, and the errors of
+    `defaults_for`."""
     wanted, most = requested or NO_BUDGET, most or NO_BUDGET
     check_limit(wanted, most)
     budget = wanted.filled_from(defaults_for(agent, tags)).tightest(most)
@@ -62,7 +62,7 @@ class KeyBudgetUnreadable(Forbidden):
 
 
 def defaults_for(agent: Agent, tags: Iterable[str] = ()) -> Budget:
-    """Return the tightest caps among the agent's code and the default budgets for the agent and the tags.
+    """Return the smallest caps among the agent's code and the default budgets for the agent and the tags.
     Raises InvalidInput for an unreadable row, ChangedOutside for one added, changed or deleted outside the application.
     """
     found = agent.budget or NO_BUDGET
@@ -97,8 +97,8 @@ def outlook(agent: Agent) -> Outlook:
 
 
 def _names(tags: Iterable[str]) -> list[str]:
-    """Return the names by which defaults may refer to these tags.
-    These are list entries, or an object's names and name:value pairs."""
+    """Return the names with which defaults may refer to these tags.
+    The names are list entries, or an object's names and name:value pairs."""
     if isinstance(tags, dict):
         return [*tags, *(f"{name}:{value}" for name, value in tags.items())]
     return list(tags)
@@ -126,19 +126,19 @@ def check_limit(wanted: Budget, most: Budget) -> None:
     errors = [
         {
             "field": f"budget.{name}",
-            "problem": f"{given} is more than this key may give ({getattr(most, name)})",
+            "problem": f"{given} is more than this key may grant ({getattr(most, name)})",
             "fix": "ask for less, or use a key that may give more",
         }
         for name, given in wanted.stated().items()
         if getattr(most, name) is not None and given > getattr(most, name)
     ]
     if errors:
-        raise InvalidInput(f"The budget is more than this key may give: {errors[0]['field']}.", errors=errors)
+        raise InvalidInput(f"The budget is more than this key may grant: {errors[0]['field']}.", errors=errors)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """A new run's caps and time limit, and the event that records them, if there are any."""
+    """A new run's caps and time limit, and the event that records these limits, if there are any."""
 
     caps: Caps
     time_up_at: datetime | None

@@ -1,6 +1,6 @@
 """Report a child's proven end to its parent, once, and debit its usage.
-This waits until the usage of the child's own children is known. Locks the parent, then the children's rows. The sweeper
-reports ends that were not reported otherwise."""
+The report waits until the usage of the child's own children is known. The parent is locked first, then the children's
+rows. The sweeper reports ends that have not been reported otherwise."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from runs.services.families.reopening import BATCH, FAMILY
 log = logging.getLogger("runs.services.families")
 # Limit of children of one parent in one transaction.
 TOGETHER = 50
-MAX_BYTES = 4 * 1024 * 1024  # stored size; a larger one goes alone
+MAX_BYTES = 4 * 1024 * 1024  # stored size; a larger end is reported alone
 _COUNTED = (*RESOURCES, "unpriced_calls")
 # Excludes runs that are being retried, which have not ended, and runs with working children, which will use more.
 _ENDED = """
@@ -94,7 +94,7 @@ def _tell(parent: UUID, children: Sequence[UUID]) -> int:
     except NotFound:
         if is_recorded(parent):
             raise
-        Run.objects.filter(pk__in=children).update(is_told=True)  # The database's owner deleted the parent.
+        Run.objects.filter(pk__in=children).update(is_told=True)  # The database's owner has deleted the parent.
         return 0
     ended: dict[UUID, e.ChildEnded] = {}
     size = 0
@@ -121,7 +121,7 @@ def _tell(parent: UUID, children: Sequence[UUID]) -> int:
         _let_go_on(run, new)
         journal(parent, *new, by=FAMILY)
     if ended and run.parent is not None and run.state in ENDED:
-        # The report of the parent's own end waited for this one.
+        # The report of the parent's own end was waiting for this one.
         transaction.on_commit(lambda: tell_parent(parent), robust=True)
     return len(new)
 
@@ -130,13 +130,13 @@ def _ended(
     parent: UUID, child: UUID, state: str, end_seq: int | None, graph_id: str, slot: str, attempt: int
 ) -> tuple[e.ChildEnded, int]:
     """Return the event for a child's end, and its stored size.
-    Raises RecordDamaged, JournalBroken. The event has the id that the child was started with, and the usage of all its
-    continuations."""
+    Raises RecordDamaged, JournalBroken. The event contains the id with which the child was started, and the usage of
+    all its continuations."""
     come = origin_of(child)
     first = come.first if come is not None else str(child)
     if first != child_id(str(parent), slot, attempt):
         raise JournalBroken(
-            f"the row of run {child} says that it is a child of {parent}, but its id doesn't", "forged_run"
+            f"the row of run {child} says that it is a child of {parent}, which its id does not confirm", "forged_run"
         )
     if not Head.objects.filter(pk=child).exists():
         raise RecordDamaged(child, "its head")

@@ -40,8 +40,8 @@ _DEBITED = (
     "usd_micro",
     "unpriced_calls",
 )
-# Open waits for undoing a child that has ended and was reported, which means that it was not reopened yet. A wait's
-# detail may hold anything, so the id is checked.
+# Open waits for undoing a child that has ended and was reported, and so was not reopened yet. A wait's detail may
+# contain anything, so the id is checked.
 _WAITED_FOR = """
     SELECT w.id, w.run_id, c.id FROM (
         SELECT id, run_id, CASE WHEN detail ->> 'undo' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
@@ -54,7 +54,7 @@ _WAITED_FOR = """
 
 def reopen_those_waited_for(parent: UUID | None = None, *, most: int = BATCH) -> int:
     """Reopen children whose parents wait for their undoing.
-    Returns how many were tried. After a failure the wait is refused, and a person decides."""
+    Returns the number of attempts. After a failure the wait is resolved as refused, and a person decides."""
     with connection.cursor() as cursor:
         cursor.execute(_WAITED_FOR, {"parent": parent, "most": most})
         rows = cursor.fetchall()
@@ -63,7 +63,7 @@ def reopen_those_waited_for(parent: UUID | None = None, *, most: int = BATCH) ->
             reopen(child, above)
         except (DurableAgentsError, JournalBroken, Run.DoesNotExist) as no:
             if Run.objects.filter(pk=child, parent=above, node=UNDO_NODE, is_told=False).exists():
-                continue  # It was reopened meanwhile, and its end will be reported.
+                continue  # The child was reopened meanwhile, and its end will be reported.
             log.error("run %s: its parent %s undoes what it did, and it can't be reopened: %s", child, above, no)
             _refuse(wait, above)
     return len(rows)
@@ -77,20 +77,20 @@ def reopen(child: UUID, parent: UUID) -> Run:
     if run.erased_at is not None:
         raise erased(child)
     if run.state != State.COMPLETED or not run.is_told or run.goes_on_as is not None or run.parent != parent:
-        raise IllegalTransition("undo", str(run.state), "Only a completed child is reopened, and only once.")
+        raise IllegalTransition("undo", str(run.state), "Only a completed child can be reopened, and only once.")
     if not any(_is_of(effect, run) for effect in _planned(parent)):
-        raise IllegalTransition("undo", str(run.state), f"Its parent {parent} has no undo plan that names it.")
+        raise IllegalTransition("undo", str(run.state), f"The parent {parent} has no undo plan that names this run.")
     return _set_going(run, parent)
 
 
 def _set_going(run: Run, parent: UUID) -> Run:
-    """Reopen the run as undoing. Clears what would stop it: a cancel request and caps."""
+    """Reopen the run as undoing. A cancel request and caps are removed, because they would stop it."""
     now = database_now()
     run.reopen_to_undo()
     run.node, run.ended_at, run.end_seq, run.is_told = UNDO_NODE, None, None, False
     make_ready(run, now=now)
     save(run, "node", "ended_at", "end_seq", "is_told", "ready_at", now=now)
-    because = {"justification": f"its parent undoes its effects ({parent})"}
+    because = {"justification": f"its parent is undoing its effects ({parent})"}
     undo_asked = e.UndoAsked(by=f"run:{parent}", code=WITH_PARENT, payload=because)
     journal(run.id, undo_asked, e.BudgetSet(by=FAMILY.ref, caps={}, until=""), by=FAMILY)
     return run
@@ -123,7 +123,7 @@ def _refuse(wait_id: UUID, parent: UUID) -> None:
 
 def undone(run: Run, ended: Mapping[UUID, e.ChildEnded]) -> list[e.ChildEnded]:
     """Return the end events of undone children for the slots of their waits.
-    They have the usage since the end that was reported before. Raises JournalBroken."""
+    They contain the usage since the end that was reported earlier. Raises JournalBroken."""
     events = []
     waits: dict[str, Any] = {
         str(wait.detail["undo"]): wait

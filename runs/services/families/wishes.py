@@ -1,6 +1,6 @@
 """Pass a run's pause, resume or cancel on to its children.
-The first few get it after the commit, the rest by the sweeper. A child that a person paused stays paused; one whose
-parent waits for a budget continues within its own budget."""
+The first few children receive it after the commit, the rest from the sweeper. A child that a person paused stays
+paused; one whose parent waits for a budget continues within its own budget."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = logging.getLogger("runs.services.families")
 FEW = 50
 
 # Each working child with its parent's state. Parent and head are found by id, so the cost doesn't depend on how many
-# children have ended. Children that would refuse (requested already, waiting for a budget, see `_may_go_on`) are left
+# children have ended. Children that would refuse (already requested, waiting for budget, see `_may_go_on`) are left
 # out, so that they aren't locked again and again.
 _PAIRS = """
     FROM (SELECT id, state, node, parent, (SELECT CASE p.node WHEN '_undo' THEN 'cancelled' ELSE p.state END
@@ -39,7 +39,7 @@ _TO_PAUSE = "above = 'paused' AND state NOT IN ('paused', 'compensating') AND NO
 _CANCEL = f"SELECT id {_PAIRS} above = 'cancelled' AND node <> '_undo' AND id > %(after)s ORDER BY id LIMIT %(most)s"
 _PAUSED = f"SELECT DISTINCT parent {_PAIRS} {_TO_PAUSE}"
 _PAUSE = f"SELECT id {_PAIRS} {_TO_PAUSE} AND parent = ANY(%(of)s) AND id > %(after)s ORDER BY id LIMIT %(most)s"
-# An undoing child can't be cancelled. However its parent ends, it continues unless the parent is paused.
+# An undoing child can't be cancelled. Whatever its parent's end is, it continues unless the parent is paused.
 _MAY_RESUME = "CASE node WHEN '_undo' THEN state_above <> 'paused' ELSE above NOT IN ('paused', 'cancelled') END"
 _RESUME = f"""SELECT id {_PAIRS} state = 'paused' AND {_MAY_RESUME} AND NOT asked[3] AND id > %(after)s
     AND (node = '_undo' OR NOT EXISTS (SELECT 1 FROM runs_wait w WHERE w.run_id = c.id AND w.kind = 'budget'
@@ -58,7 +58,7 @@ def follow(action: str, run: Run) -> None:
 
 def align(parent: UUID | None = None, *, most: int = BATCH) -> int:
     """Bring the children of one run, or of all runs, in line with their parents.
-    Returns how many were moved."""
+    Returns the number of children changed."""
     paused = [run.pk for run in Run.objects.filter(pk__in=_ids(_PAUSED, parent)) if command.held_by(run) is not None]
     return (
         reopening.reopen_those_waited_for(parent, most=most)
@@ -70,7 +70,7 @@ def align(parent: UUID | None = None, *, most: int = BATCH) -> int:
 
 def _cancel(child: UUID, *, by: Actor, justification: str) -> Run:
     """Cancel a child with the parent's choice about effects.
-    If the parent has none, the child's agent chooses."""
+    If the parent has made no choice, the child's agent chooses."""
     row = lifecycle.find(child)
     above = None if row.parent is None else Run.objects.filter(pk=row.parent).first()
     effects = None if above is None else UNDO if above.is_undoing else said_at_end(above)
@@ -84,7 +84,7 @@ def _ids(which: str, parent: UUID | None, **more: Any) -> list[UUID]:
 
 
 def _rows(which: str, parent: UUID | None, **more: Any) -> Iterator[Run]:
-    """Yield all runs page by page, so that runs which refuse don't hold up the others."""
+    """Yield all runs page by page, so that runs that refuse don't hold up the others."""
     after = _FIRST
     while ids := _ids(which, parent, after=after, most=BATCH, **more):
         after = ids[-1]
@@ -107,6 +107,7 @@ def _act_on_each(runs: Iterator[Run], act: Callable[..., Run], why: str, most: i
 
 
 def _may_go_on(run: Run) -> bool:
-    """Return whether no person holds the run and a resume would be accepted.
-    The latter also concerns a run whose budget was raised while a related run did its work (`budgets/raising.py`)."""
+    """Return whether no person has paused the run and a resume would be accepted.
+    The latter also matters for a run whose budget was raised while a related run did its work
+    (`budgets/raising.py`)."""
     return command.held_by(run) in (None, FAMILY.ref) and related_runs.find_competing_run(run) is None

@@ -1,6 +1,6 @@
 """A run's views.
-Each is an author's function of the recorded state, which runs in its own thread with a time limit and without the
-database. Only a few run at once, so a function that never ends holds up nothing but views."""
+Views of a run's recorded state: each is an author's function of that state, which runs in its own thread with a time
+limit and without the database. Only a few run at once, so a function that never ends blocks nothing but views."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ViewTooSlow(DurableAgentsError):
 
 
 class _Stopped(BaseException):
-    """Raised in the function's thread when its time is up."""
+    """Raised in the function's thread when its time limit is exceeded."""
 
 
 def read(run_id: UUID, name: str) -> Any:
@@ -64,7 +64,7 @@ def _answered(view: View, state: Any) -> Any:
 
 
 def in_time(name: str, ask: Callable[[], Any], seconds: float = SECONDS) -> Any:
-    """Return the result of an author's function, which gets `seconds` and no database.
+    """Return the result of an author's function, which has a limit of `seconds` and no database.
     Raises Busy, ViewFailed, ViewTooSlow."""
     if not _rooms.acquire(timeout=SECONDS):
         raise Busy("Other views are being evaluated")

@@ -1,4 +1,4 @@
-"""Sending a message to a run: a request that the run takes while it waits or works, and answers."""
+"""Sending a message to a run: a request that the run receives and answers while it waits or works."""
 
 from __future__ import annotations
 
@@ -104,8 +104,8 @@ _waiters = threading.BoundedSemaphore(MAX_WAITERS)
 
 
 def wait_for(message: Message, seconds: float) -> Message:
-    """Return the message once it is answered, or after so many seconds as it is then.
-    Polls, and gives its connection back in between. Returns at once if too many requests wait in this process."""
+    """Return the message once it is answered, or in its current state after so many seconds.
+    This polls, and releases its connection in between. It returns at once if too many requests wait in this process."""
     if message.outcome or seconds <= 0 or not _waiters.acquire(blocking=False):
         return message
     try:
@@ -183,7 +183,7 @@ class Sent:
 
 
 class NotTaken(DurableAgentsError):
-    """The agent declares nothing of this name that can be sent."""
+    """The agent declares no message of this name."""
 
     status, code, title = 422, "not-taken", "Not accepted by the agent"
 
@@ -229,14 +229,14 @@ class TooMany(DurableAgentsError):
 
     def __init__(self, waiting: int) -> None:
         super().__init__(
-            f"{waiting} messages of this run are unanswered, which is the limit. "
-            "Send again when some are answered. A paused or stopped run answers none until it is resumed."
+            f"Limit reached: {waiting} messages of this run are unanswered. "
+            "Send yours again when some have been answered. A paused or stopped run answers only once resumed."
         )
 
 
 def send(run_id: UUID, name: str, request: Any, *, by: Actor, sender_id: str | None = None) -> Sent:
     """Send a message to a run or its newest continuation.
-    With `sender_id`, repeated sending yields the same message. Raises NotFound, NotTaken, InvalidInput, CheckRefused,
+    With `sender_id`, sending again yields the same message. Raises NotFound, NotTaken, InvalidInput, CheckRefused,
     CheckFailed, IllegalTransition (the run has ended or is ending), OtherMessage, TooLarge, TooMany, RecordDamaged,
     UnknownAgent, UnknownVersion."""
     run = newest(run_id)

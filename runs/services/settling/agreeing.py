@@ -1,6 +1,6 @@
 """Proposals on unknown outcomes.
-The first one changes nothing; the same by a second person settles the call. "Fail the run" and actions from a shell
-need no second person. For locks and transactions see `runs/services/command.py`."""
+Proposed verdicts: the first one changes nothing; the same verdict by a second person settles the call. "Fail the run"
+and actions from a shell need no second person. For locks and transactions see `runs/services/command.py`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _KINDS = [e.OutcomeProposed.KIND, e.OutcomeWithdrawn.KIND, e.UpstreamAsked.KIND,
 @dataclass(frozen=True, slots=True)
 class Proposal:
     """A person's proposal, the `n`-th about its attempt.
-    `news` is a later event about the call, which makes it void."""
+    `news` is a later event about the call, which makes the proposal void."""
 
     n: int
     seq: int
@@ -58,7 +58,7 @@ class Proposal:
 
 @dataclass(slots=True)
 class Heard:
-    """Facts about an unknown outcome: pending proposal, requested query, and the upstream's last answer."""
+    """Facts about an unknown outcome: pending proposal, requested query, and the upstream system's latest answer."""
 
     said: Proposal | None = None
     asked_by: str = ""
@@ -85,7 +85,7 @@ def newest(waits: Iterable[Wait]) -> dict[UUID, Proposal]:
 
 
 def heard(waits: Iterable[Wait]) -> dict[UUID, Heard]:
-    """Return the state of each unknown outcome among `waits` by its authentic events, by wait, in one query."""
+    """Return the state of each unknown outcome among `waits` (from authentic events, in one query), by wait."""
     unknown_waits = {(w.run_id, w.slot, w.attempt, w.n): w.pk for w in waits if w.kind == Wait.Kind.RECONCILE}
     if not unknown_waits:
         return {}
@@ -149,13 +149,13 @@ PROPOSE, WITHDRAW = "outcome_propose", "outcome_withdraw"
 
 
 class AlreadySaid(DurableAgentsError):
-    """The same person has proposed this before; another person must agree."""
+    """The same person has proposed this before; another person must confirm it."""
 
     status, code, title = 409, "already-said", "A second person is needed"
 
 
 class SaidOtherwise(DurableAgentsError):
-    """The proposal that the caller agrees with is no longer in force."""
+    """The proposal that the caller confirms is no longer in force."""
 
     status, code, title = 409, "said-otherwise", "The proposal has changed"
 
@@ -167,7 +167,7 @@ class NothingProposed(DurableAgentsError):
 
 
 def says(verdict: str, receipt: Any) -> str:
-    """Return the digest that two matching proposals share. It includes the receipt only for `happened`."""
+    """Return the digest that two matching proposals share. The digest includes the receipt only for `happened`."""
     fields = {"verdict": verdict, "receipt": receipt if verdict == "happened" else None}
     try:
         return sha256(canonical(fields)).hexdigest()  # 1 and 1.0 are the same number
@@ -181,7 +181,7 @@ def is_for_two() -> bool:
 
 
 def must_have_read(run_id: UUID, wait_id: UUID | None) -> None:
-    """Check that the caller may read payloads and names the call. Raises InvalidInput, PayloadsHidden."""
+    """Check that the caller may read payloads and has named the call. Raises InvalidInput, PayloadsHidden."""
     must_read(run_id)
     if wait_id is None:
         problem = {"field": "wait_id", "problem": "is missing", "fix": "name the wait whose `proposed` you have read"}
@@ -189,14 +189,14 @@ def must_have_read(run_id: UUID, wait_id: UUID | None) -> None:
 
 
 def receipt_of(wait: Wait, number: int) -> Any:
-    """Return the receipt of the proposal that the caller agrees with. Raises SaidOtherwise."""
+    """Return the receipt of the proposal that the caller confirms. Raises SaidOtherwise."""
     return _proposal_in_force(newest([wait]).get(wait.pk), number).receipt
 
 
 def weighed(
     act: Act, wait: Wait, invoked: e.ToolInvoked, verdict: str, payload: dict[str, Any], *, agrees_with: int | None
 ) -> e.OutcomeProposed | Proposal | None:
-    """Return None if the verdict settles the call alone, the Proposal it confirms, or the event to record.
+    """Return None if the verdict alone settles the call, else the Proposal that it confirms or the event to record.
     Needs the run's lock. `agrees_with` is the number of the proposal that the person read. Raises AlreadySaid,
     Forbidden, SaidOtherwise."""
     verdict_text, before = says(verdict, payload["receipt"]), newest([wait]).get(wait.pk)
@@ -213,7 +213,7 @@ def weighed(
     if before is not None and before.is_open and before.says == verdict_text:
         if before.person == person:
             raise AlreadySaid(
-                f"You already proposed this (event {before.seq}): another operator must agree. You may withdraw it "
+                f"You already proposed this (event {before.seq}): another operator must confirm. You may withdraw it "
                 "or propose something else."
             )
         if counts(before):
@@ -238,7 +238,7 @@ def _proposal_in_force(before: Proposal | None, number: int) -> Proposal:
     """Return the proposal if it has this number and is in force. Raises SaidOtherwise."""
     if before is None or before.n != number:
         text = "none is open" if before is None else f"{before.by} proposes something else"
-        raise SaidOtherwise(f"The proposal you agree with has changed: {text}. Read it again.")
+        raise SaidOtherwise(f"The proposal that you confirmed has changed: {text}. Read it again.")
     if before.news is not None:
         raise SaidOtherwise(
             f"Event {before.news} brought new information about the call after the proposal by {before.by}. "
@@ -254,7 +254,7 @@ def counts(before: Proposal) -> bool:
 
 def must_count(by: Actor) -> int:
     """Return the account of a person who counts as one of two.
-    API keys don't, because administrators make them for others. Raises Forbidden."""
+    API keys don't count, because administrators create them for others. Raises Forbidden."""
     if by.kind != "user" or by.person is None:
         raise Forbidden("Two people must settle an unknown outcome, and each must be signed in. An API key can't.")
     if not holds(account_of(by), OPERATOR):
@@ -276,13 +276,13 @@ def put_down(act: Act, wait: Wait, event: e.OutcomeProposed) -> Proposal:
 
 @transaction.atomic
 def take_back(run_id: UUID, wait_id: UUID, *, justification: str, by: Actor) -> Run:
-    """Withdraw one's own proposal on the unknown outcome `wait_id`.
+    """Withdraw the caller's own proposal on the unknown outcome `wait_id`.
     Raises Forbidden, NotFound, NothingProposed, JustificationRequired."""
     act = Act("reconcile", run_id, by=by, justification=justification)
     wait = act.run.waits.select_for_update().filter(pk=wait_id, kind=Wait.Kind.RECONCILE).first()
     found = newest([wait]).get(wait.pk) if wait is not None and wait.resolved_at is None else None
     if wait is None or found is None:
-        raise NothingProposed("No proposal is open: it was settled or withdrawn.")
+        raise NothingProposed("No proposal is open: the outcome was settled or the proposal withdrawn.")
     if found.person != by.person or by.kind != "user":
         raise Forbidden("Only the person who proposed it may withdraw it. You may propose another verdict.")
     event = e.OutcomeWithdrawn(

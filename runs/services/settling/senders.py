@@ -1,4 +1,4 @@
-"""Checks that the sender of a call is gone, before the call is made again."""
+"""Checks that the sender of a call no longer runs, before the call is made again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ACTION = "upstream_ask"
 
 @transaction.atomic
 def ask(run_id: UUID, wait_id: UUID, *, justification: str, by: Actor) -> Run:
-    """Request that the upstream is queried about the call of `wait_id` as soon as a worker has the run.
+    """Request a query to the upstream system about the call of `wait_id`, to be made as soon as a worker has the run.
     Raises IllegalTransition, JustificationRequired, Forbidden, NotFound."""
     act = Act("reconcile", run_id, by=by, justification=justification)
     wait = act.run.waits.select_for_update().filter(pk=wait_id, kind=Wait.Kind.RECONCILE).first()
@@ -35,11 +35,11 @@ def ask(run_id: UUID, wait_id: UUID, *, justification: str, by: Actor) -> Run:
         raise act.refuse(PARKING)
     must_be_asked(act, wait)
     if not has_hook(act.run, wait):
-        raise act.refuse("The tool has no `reconcile` hook. Check the other system yourself.")
+        raise act.refuse("The tool has no `reconcile` hook. Check the upstream system yourself.")
     known = heard([wait])[wait.pk]
     if known.is_asked:
         raise act.refuse(
-            f"A query is already pending since event {known.asked_seq}. The next worker that claims the run sends it."
+            f"A query is already pending since event {known.asked_seq}. The next worker with the run will send it."
         )
     n = Event.objects.filter(run_id=run_id, slot=wait.slot, attempt=wait.attempt, kind=e.UpstreamAsked.KIND).count()
     event = e.UpstreamAsked(slot=wait.slot, attempt=wait.attempt, by=by.ref, role=by.role, n=n, payload=act.payload)
@@ -62,14 +62,14 @@ def name_of(wait: Wait) -> str:
 
 
 def has_hook(run: Run, wait: Wait) -> bool:
-    """Return whether the upstream can be queried; False if this process lacks the agent's code."""
+    """Return whether the upstream system can be queried; False if this process lacks the agent's code."""
     tool = tool_here(run, name_of(wait))
     return tool is not None and tool.reconcile is not None
 
 
 # Events after which the call may have been sent.
 _SENDS = ("ToolInvoked", "ToolRedispatched")
-# Tolerance for clocks and networks, added to a request's timeout.
+# Tolerance for clock differences and network delays, added to a request's timeout.
 SLACK = timedelta(seconds=5)
 
 
@@ -78,21 +78,21 @@ class MayStillSend(Exception):
 
 
 def attested(run: Run, slot: str, number: int, tool: str, past: Attempt, *, now: datetime, is_attested: bool) -> str:
-    """Return what was attested about a call's senders; "" if all are proven gone. Raises MayStillSend.
+    """Return what was confirmed about a call's senders; "" if all have provably ended. Raises MayStillSend.
 
-    No fence closes the gap between a worker's check and the first byte it sends. So before a call is sent again, its
-    last sender must be gone, unless that one is known to be done, and so must every earlier sender that lost the run.
-    `past` is the record of attempt `number` at `slot`, `now` the database's clock. With `is_attested` a person says
-    that nothing of a worker given up without proof still runs.
+    No fence covers the time between a worker's check and the first byte that it sends. So before a call is sent again,
+    its last sender must have ended, unless it is known to have finished sending, and so must every earlier sender that
+    lost the run. `past` is the record of attempt `number` at `slot`, `now` the database's clock. With `is_attested` a
+    person confirms that no process of a worker given up without proof still runs.
     """
     sends = Event.objects.filter(run_id=run.pk, slot=slot, attempt=number, kind__in=_SENDS)
-    sent_at = dict(sends.order_by("seq").values_list("epoch", "at"))  # time of each claim's last sending
+    sent_at = dict(sends.order_by("seq").values_list("epoch", "at"))  # time when each claim last sent the call
     if not sent_at:
         return _of_nobody(is_attested)
     lost = Event.objects.filter(run_id=run.pk, kind="WorkerLost", epoch__in=sent_at).values_list("epoch", flat=True)
     unknown, last = past.unknown, max(sent_at)
     doubtful = {last, *lost}
-    # A sender that reported an outcome, even an unknown one, sends no more.
+    # A sender that reported an outcome, even an unknown one, has finished sending.
     is_reported = past.accepted is not None or past.result is not None
     if is_reported or (isinstance(unknown, e.ToolOutcomeUnknown) and unknown.is_sender_done):
         doubtful.discard(last)
@@ -101,22 +101,22 @@ def attested(run: Run, slot: str, number: int, tool: str, past: Attempt, *, now:
 
 
 def _word_on(run: Run, tool: str, epoch: int, sent_at: datetime, *, now: datetime, is_attested: bool) -> str:
-    """Return what was attested about one sender; "" if it is proven gone.
-    Raises MayStillSend. For a worker given up without proof, the request's timeout must be over, and the person must
-    attest that nothing runs.
+    """Return what was confirmed about one sender; "" if it has provably ended.
+    Raises MayStillSend. For a worker given up without proof, the request's timeout must have passed, and the person
+    must confirm that nothing runs.
     """
     worker = next(_claimants(run.pk, epoch), None)
     if worker is None:
         return _of_nobody(is_attested)
     sender = Process.objects.filter(pk=worker).first()
-    if sender is None:  # without a row: removed after a while, or deleted from outside if the call is recent
+    if sender is None:  # no row: it was removed after a while or, if the call is recent, deleted from outside
         return _of_nobody(is_attested) if now - sent_at < KEPT else ""
     if is_gone(sender) or (sender.ended_at is not None and sender.end_cause not in WITHOUT_PROOF):
         return ""
     who = f"pid {sender.pid} on {sender.host}"
     subject = f"The worker that sent it ({who})"
     if sender.ended_at is None or is_here(sender):
-        raise MayStillSend(f"{subject} is still alive and may still be sending: end it first.")
+        raise MayStillSend(f"{subject} is still alive and may still be sending: stop it first.")
     known = tool_here(run, tool)
     if known is None:
         raise MayStillSend(f"This process has no tool {tool!r} of {run.graph_id}: deploy that version first.")
@@ -146,7 +146,7 @@ def _claimants(run_id: UUID, epoch: int) -> Iterator[str]:
 
 
 def _of_nobody(is_attested: bool) -> str:
-    """Return the attestation for a sender that the damaged record doesn't name. Raises MayStillSend."""
+    """Return the confirmation for a sender that the damaged record doesn't name. Raises MayStillSend."""
     if not is_attested:
         raise MayStillSend(
             "The record no longer says which worker sent it. Make sure that no worker is still sending it, then "

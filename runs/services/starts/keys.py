@@ -1,6 +1,6 @@
 """Starts under a business key: one run per agent and key is active, others are queued.
-The key's lock is taken before heads. Ends and retries don't take it, so the index `runs_run_one_of_key` decides races
-with them."""
+The lock of the key is taken before those of heads. Ends and retries don't take it, so the index `runs_run_one_of_key`
+decides races with them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from runs.services import command, lifecycle, signals
 from runs.services.bodies import StartBody
 from runs.services.lifecycle import Accepted, Plan
 
-# Limit per key. Larger numbers need a queue instead of a key.
+# Limit per key. Limit of queued runs; larger numbers need a queue instead of a key.
 MAX_QUEUED = 1000
 FARTHEST = timedelta(days=366)
 _CHECKS = 5
@@ -41,12 +41,12 @@ class KeyTaken(DurableAgentsError):
         if not seen.among([run.id]):
             super().__init__(
                 f"An active run of {run.agent} that you may not see has this key. "
-                "Queue behind it, or wait until it ends."
+                "Queue yours behind it, or wait until it ends."
             )
             return
         super().__init__(
             f"Run {run.id} of {run.agent} has the key {run.business_key} and is active. "
-            "Join, replace, queue or debounce it, or wait until it ends.",
+            "Use a conflict rule (join, replace, queue, debounce), or wait until it ends.",
             run=str(run.id),
         )
 
@@ -58,7 +58,7 @@ class KeyBusy(DurableAgentsError):
 
     def __init__(self) -> None:
         super().__init__(
-            "Runs with this key are starting and ending right now. Nothing was started; try again in a moment."
+            "Runs with this key are starting and ending right now. Nothing was started. Try again in a moment."
         )
 
 
@@ -117,8 +117,8 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The run that answers a start, and whether it is new.
-    `accepted` is set if nothing was done to it since."""
+    """The run that a start returns, and whether it is new.
+    `accepted` is set if the run has not changed since."""
 
     run: Run
     accepted: Accepted | None = None
@@ -130,8 +130,10 @@ class Begun:
 
 
 def start(wanted: Wanted, *, by: Actor, most: Budget | None = None) -> Begun:
-    """Start a run in the caller's transaction. Raises KeyTaken, KeyBusy, and what `lifecycle.accept`,
-    `lifecycle.cancel` and `signals.signal` raise."""
+    """Start a run in the caller's transaction.
+
+    Raises KeyTaken, KeyBusy, and the errors of `lifecycle.accept`, `lifecycle.cancel` and `signals.signal`.
+    """
     assert connection.in_atomic_block, "a start and its effects on other runs of its key must be one transaction"
     if not wanted.is_plain:
         _check_times(wanted, now=database_now())
@@ -153,14 +155,14 @@ def start(wanted: Wanted, *, by: Actor, most: Budget | None = None) -> Begun:
 
 
 class _Moved(Exception):
-    """The run that was to answer the start has ended or continued meanwhile."""
+    """The run that the start should have returned has ended or was continued meanwhile."""
 
 
 def _start_keyed(wanted: Wanted, name: str, *, by: Actor, most: Budget | None) -> Begun:
     alive = living(name, wanted.business_key)
     if not alive:
         return Begun.of(_accept(wanted, _plan(wanted), by=by, most=most))
-    # Queueing only waits. Any other rule would expose or change another person's run.
+    # Queueing only waits. Any other rule would reveal or change another person's run.
     if wanted.on_conflict != "queue" and (hidden := _hidden(alive)) is not None:
         raise KeyTaken(hidden)
     return _RULES[wanted.on_conflict](wanted, alive, by, most)
@@ -179,8 +181,8 @@ def _refuse(wanted: Wanted, alive: list[Run], by: Actor, most: Budget | None) ->
 
 
 def _join(wanted: Wanted, alive: list[Run], by: Actor, most: Budget | None) -> Begun:
-    """Answer with the active run.
-    The input is checked nevertheless, by that run's version if this process has it."""
+    """Return the active run.
+    The input is checked nevertheless, with that run's version if this process has it."""
     is_known = alive[0].graph_id in registry.graph_ids()
     which = alive[0].graph_id if is_known and "@" not in wanted.agent else wanted.agent
     lifecycle.checked(registry.find(which), wanted.input)
@@ -189,7 +191,7 @@ def _join(wanted: Wanted, alive: list[Run], by: Actor, most: Budget | None) -> B
 
 def _queue(wanted: Wanted, alive: list[Run], by: Actor, most: Budget | None) -> Begun:
     if len(alive) > MAX_QUEUED:
-        problem = f"{MAX_QUEUED} runs are queued under it, which is the limit"
+        problem = f"{MAX_QUEUED} runs are queued"
         errors = [{"field": "business_key", "problem": problem, "fix": "wait for some to end"}]
         raise InvalidInput(f"Limit reached for this key: {problem}.", errors=errors)
     return Begun.of(_accept(wanted, replace(_plan(wanted), behind=alive[-1].id), by=by, most=most))
@@ -229,7 +231,7 @@ _RULES: dict[str, Rule] = {
 
 def _cancel(run: Run, *, by: Actor, why: str) -> None:
     """Cancel a run unless it has ended or is ending.
-    Raises Forbidden, and _Moved if it continued as another run."""
+    Raises Forbidden, and _Moved if it was continued as another run."""
     try:
         with transaction.atomic():
             lifecycle.cancel(run.id, by=by, justification=why, by_rule=True)
@@ -267,7 +269,7 @@ def _plan(wanted: Wanted) -> Plan:
 
 
 def _delivered(wanted: Wanted, begun: Begun, *, by: Actor) -> Begun:
-    """Send the signal that comes with the start to the run that answers it.
+    """Send the signal that comes with the start to the run that the start returns.
     Raises _Moved if that run has ended."""
     if wanted.deliver is None:
         return begun
@@ -280,7 +282,7 @@ def _delivered(wanted: Wanted, begun: Begun, *, by: Actor) -> Begun:
 
 
 def _check_rule(body: StartBody) -> None:
-    """Check that a conflict rule comes with its key and window, and the reverse. Raises InvalidInput."""
+    """Check that a conflict rule comes with a key and its window, and vice versa. Raises InvalidInput."""
     errors = []
     is_debounced = body.on_conflict == "debounce"
     if body.on_conflict is not None and body.business_key is None:
@@ -298,7 +300,7 @@ def _check_rule(body: StartBody) -> None:
 
 
 def _check_times(wanted: Wanted, *, now: datetime) -> None:
-    """Check that the times leave time to begin, and aren't too far away. Raises InvalidInput."""
+    """Check that the times leave enough time to begin, and aren't too far in the future. Raises InvalidInput."""
     errors = []
     if wanted.start_at is not None and abs(wanted.start_at - now) > FARTHEST:
         fix = "an earlier time" if wanted.start_at > now else "a future time, or none"
@@ -314,7 +316,7 @@ def _check_times(wanted: Wanted, *, now: datetime) -> None:
 
 
 def lock(agent: str, key: str) -> None:
-    """Lock the key until the transaction ends. The caller must not have locked any head before."""
+    """Lock the key until the transaction ends. The caller must not have locked a head before."""
     named = hashlib.sha256(f"business key\n{agent}\n{key}".encode()).digest()
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [int.from_bytes(named[:8], "big", signed=True)])

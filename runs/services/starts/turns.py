@@ -1,6 +1,6 @@
 """Queued runs of a business key.
-Starts the next one when a run ends, and cancels those too late to begin. This happens after the commit of the end, or
-in the sweeper."""
+Starts the next one when a run ends, and cancels those that are too late to begin. This happens after the end was
+committed, or in the sweeper."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _ids(statement: str, excluding: Iterable[UUID]) -> list[UUID]:
 
 
 def pass_on_from(runs: Iterable[UUID]) -> int:
-    """Start the next queued run for each of these that has ended. Returns how many were started."""
+    """Start the next queued run for each of these runs that has ended. Returns the number of started runs."""
     rows = Run.objects.filter(pk__in=list(runs), ended_at__isnull=False, is_passed_on=False)
     return sum(pass_on(run_id) for run_id in rows.exclude(business_key="").values_list("id", flat=True))
 
@@ -57,14 +57,14 @@ def pass_on_from(runs: Iterable[UUID]) -> int:
 @transaction.atomic
 def pass_on(run_id: UUID) -> bool:
     """Start the next queued run of a business key after a run has ended, once.
-    Returns whether there was one."""
+    Returns whether there was a queued run."""
     named = Run.objects.get(pk=run_id)
     keys.lock(named.agent, named.business_key)
     ended = Run.objects.get(pk=run_id)
     if ended.ended_at is None or ended.is_passed_on:
         return False
     is_let_in = _let_in_next(ended)
-    # Only this end counts, not a later one: the run may be retried at this moment, and end again.
+    # Only this end is handled, not a later one: the run may be retried at the same time, and end again.
     Run.objects.filter(pk=run_id, ended_at=ended.ended_at).update(is_passed_on=True)
     return is_let_in
 
@@ -72,18 +72,18 @@ def pass_on(run_id: UUID) -> bool:
 def _let_in_next(ended: Run) -> bool:
     for run in keys.living(ended.agent, ended.business_key):
         if not run.is_queued:
-            return False  # Another run is active. The queued ones wait for its end.
+            return False  # Another run is active. The queued runs wait for its end.
         try:
             if let_in(run.id, after=ended.id):
                 return True
-        except RecordDamaged as damaged:  # It stays queued, but doesn't hold up the ones behind it.
+        except RecordDamaged as damaged:  # The run stays queued, but doesn't block the ones behind it.
             log.error("run %s: its turn has come, and it can't be let in: %s", run.id, damaged)
     return False
 
 
 def let_in(run_id: UUID, *, after: UUID | None) -> bool:
-    """Start a queued run, even if something else holds it up.
-    Needs its key's lock. False if the run has ended."""
+    """Start a queued run, even if something else delays it.
+    Needs its key's lock. Return False if the run has ended."""
     _, run = locked(run_id, under=TURNS)
     if run.state in ENDED or not run.is_queued:
         return False
@@ -98,12 +98,12 @@ def let_in(run_id: UUID, *, after: UUID | None) -> bool:
 
 @transaction.atomic
 def give_up(run_id: UUID) -> bool:
-    """Cancel a run that has passed its latest start time. False if it has begun or ended meanwhile."""
+    """Cancel a run that has passed its latest start time. Return False if it has begun or ended meanwhile."""
     head, run = locked(run_id, under=SWEEPER)
     now = database_now()
     if run.state in ENDED or run.started_at is not None or run.start_before is None or run.start_before > now:
         return False
-    payload = {"justification": f"it was to start before {run.start_before.isoformat()}, and had not"}
+    payload = {"justification": f"it should have started before {run.start_before.isoformat()}, but had not"}
     journal(run_id, end_as_cancelled(run, head, by=SWEEPER.ref, payload=payload, now=now), by=SWEEPER)
     follow("cancel", run)
     return True

@@ -177,7 +177,7 @@ def test_the_check_list_reads_the_truth(reader: Callable[..., Reader]) -> None:
     assert "No operator" not in page
     shell = Actor("os", "root", auth="shell")
     acts.close("finance_po", by=shell, justification="It moves.")
-    assert "Queue finance_po Closed: requests to it stop." in root.read("/setup")
+    assert "Queue finance_po Closed: agents can't request approval here." in root.read("/setup")
     acts.open_again("finance_po", by=shell, justification="It has moved.")
     rewrite(User.objects.filter(username="fin"), is_active=False)
     assert "Queue finance_po Nobody decides" in root.read("/setup"), "who may not sign in decides nothing"

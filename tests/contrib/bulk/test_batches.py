@@ -111,7 +111,7 @@ def test_what_may_not_be_done_is_named_and_the_rest_is_done(stage: Stage, tools:
     assert [rows[one].outcome for one in (second, nowhere, paused)] == ["refused", "refused", "refused"]
     for one in (second, paused):  # refused for their states
         assert rows[one].code == "illegal-state" and fields[rows[one].why] == [str(one)], "in the words foretold"
-    assert "The run is paused already." in rows[paused].why
+    assert "The run is already paused." in rows[paused].why
     assert rows[nowhere].code == "not-found"
 
 

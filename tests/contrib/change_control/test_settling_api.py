@@ -78,7 +78,7 @@ def test_the_first_is_answered_202_and_the_second_200(
     assert (proposed["justification"], proposed["news"], proposed["seq"]) == (WHY, None, len(kinds(run)))
     assert auditor.get(f"runs/{run.id}").json()["waiting_for"][0]["proposed"] == proposed
     why = ben.get(f"runs/{run.id}/why").json()
-    assert "user:ann says that it happened. A second operator has to confirm it" in why["status"]["sentence"]
+    assert "user:ann says that it happened. A second operator must confirm it" in why["status"]["sentence"]
     assert why["status"]["who"]["roles"] == ["operator"] and proposed["seq"] in [x["seq"] for x in why["evidence"]]
     body = {"verdict": "happened", "agrees_with": 0, "wait_id": wait["id"], "justification": WHY}
     assert ben.post(f"runs/{run.id}/reconcile", body).status_code == 200

@@ -73,10 +73,10 @@ def test_the_first_says_it_and_the_second_agrees(run: Run, stage: Stage, ann: Cl
     assert "Two operators have to settle it" in text_of(ann.get(f"/runs/{run.id}"))
     assert "A second operator" not in text_of(ann.get("/reconcile"))
     text = text_of(says(ann, run))
-    assert "A second operator has to confirm it" in text and kinds(run)[-1] == "OutcomeProposed"
+    assert "A second operator must confirm it" in text and kinds(run)[-1] == "OutcomeProposed"
     assert 'id="agree-form"' not in page(ann, run)
     listed = text_of(ben.get("/reconcile"))
-    assert "user:ann says: it happened. A second operator has to confirm it." in listed
+    assert "user:ann says: it happened. A second operator must confirm it." in listed
     html = page(ben, run)
     assert "user:ann says: it happened" in re.sub(r"\s+", " ", html) and "In the outbox." in html
     assert "<b>seen</b>" not in html and "&lt;b&gt;seen&lt;/b&gt;" in html
@@ -87,7 +87,7 @@ def test_the_first_says_it_and_the_second_agrees(run: Run, stage: Stage, ann: Cl
     assert stage.drive() == "completed" and output(run) == "<b>seen</b>" and problems(run) == []
     for tab in ("timeline", "decisions", "journal"):
         assert ben.get(f"/runs/{run.id}?tab={tab}").status_code == 200
-    assert "a second person has to confirm" in ben.get(f"/runs/{run.id}?tab=journal").content.decode()
+    assert "a second person must confirm" in ben.get(f"/runs/{run.id}?tab=journal").content.decode()
 
 
 def test_someone_who_agrees_with_what_stands_no_more_is_told_and_keeps_their_text(

@@ -32,13 +32,13 @@ STANDS: dict[str, tuple[Callable[[Run], object], str]] = {
         lambda run: lifecycle.pause(run.pk, by=OLGA, justification="let me see"),
         "The run is paused. Resume it to continue.",
     ),
-    "halted": (lambda run: halt("agent", "buyer"), "The run is halted. It continues when the halt is lifted."),
+    "halted": (lambda run: halt("agent", "buyer"), "The run is halted. The run continues when the halt is lifted."),
     "only new ones": (lambda run: halt("agent", "buyer", kind="starts"), "The run continues."),
     "stopped": (
         lambda run: Wait.objects.create(
             id=uuid4(), run=run, kind="operator", slot="stop", opened_at=run.created_at, deadline=run.created_at
         ),
-        "The run is stopped. An operator has to examine it.",
+        "The run is stopped. An operator must examine it.",
     ),
 }
 

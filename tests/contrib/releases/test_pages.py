@@ -58,7 +58,7 @@ def test_the_page_tells_each_version_with_its_runs_and_closes_one(operator: Clie
     assert done.status_code == 302 and VersionGate.objects.get().is_closed
     assert "closed" in text(operator) and WHY in text(operator)
     refused = operator.post(f"/agents/{NAME}@2.0.0/closings", {"justification": WHY})
-    assert refused.status_code == 409 and b"is closed to new starts already" in refused.content
+    assert refused.status_code == 409 and b"is already closed to new starts" in refused.content
     assert operator.post(f"/agents/{NAME}@2.0.0/openings", {"justification": " "}).status_code == 422
     assert operator.post(f"/agents/{NAME}@2.0.0/openings", {"justification": WHY}).status_code == 302
     assert not VersionGate.objects.get().is_closed

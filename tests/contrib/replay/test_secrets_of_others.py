@@ -264,7 +264,7 @@ def test_forks_of_a_run_say_nothing_of_it(stage: Stage, tmp_path: Path) -> None:
 def test_where_a_run_is_gone_that_it_came_from_nothing_leaves_redacted(stage: Stage, tmp_path: Path) -> None:
     run, _ = by_a_fork(stage)
     tamper("DELETE FROM runs_run WHERE id = %s", run.forked_from)
-    with pytest.raises(ExportFailed, match=f"run {run.forked_from}, which contributed to it, is gone"):
+    with pytest.raises(ExportFailed, match=f"run {run.forked_from}, which contributed to it, no longer exists"):
         export(tmp_path / "kept", wish(run))
 
 

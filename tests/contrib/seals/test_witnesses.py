@@ -168,7 +168,7 @@ def test_a_lying_witness_accuses_nobody(new_run: NewRun, witness: SealWitness) -
     path_of(witness).write_text("\n".join(map(json.dumps, (first, second, third))))
     found = about(witness)
     assert len(found) == 3 and not any(str(run_id) in each for each in found), found
-    assert found[0].endswith("line 2: seal 2 does not match its signature: this copy is damaged or forged there")
+    assert found[0].endswith("line 2: seal 2 does not match its signature: this line of the copy is damaged or forged")
     assert "line 3: seal 3 was signed with" in found[1] and "is not a key of this installation" in found[1]
     assert found[2].endswith("its copy ends at seal 1, but it had stored seals up to 3: the copy was cut off")
 

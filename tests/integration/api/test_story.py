@@ -235,7 +235,7 @@ def test_an_unknown_outcome_is_settled_by_an_operator(story: Story, verdict: str
     assert operator.post(f"runs/{story.id}/reconcile", named).status_code == 200
     again = operator.post(f"runs/{story.id}/reconcile", named)
     assert is_problem(again, 409, "illegal-state"), "nor does one that is sent twice"
-    assert "That call has been settled" in again.json()["detail"]
+    assert "That call has already been settled" in again.json()["detail"]
     if verdict == "happened":
         story.until("waiting_human", kind="approval")
     elif verdict == "did_not":

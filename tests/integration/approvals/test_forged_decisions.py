@@ -606,7 +606,7 @@ def test_forged_calendars_break_no_page_and_are_shown_as_what_they_are() -> None
         == {}
     )
     page = signed_in(admin).get("/queues/calendars").content.decode()
-    assert page.count("not authentic: has no effect") == len(BAD) and 'calendars/of/garb3"' in page
+    assert page.count("not authentic, so without effect") == len(BAD) and 'calendars/of/garb3"' in page
     assert "/of/a/b" not in page and "/of/a%2Fb" not in page
 
 

@@ -113,7 +113,7 @@ class TestSettling:
 
     def test_others_read_along(self, finance: Reader, run: Run) -> None:
         page = finance.read(f"/runs/{run.id}")
-        assert "An operator has to settle this." in page and "Settle</button>" not in page
+        assert "An operator must settle this." in page and "Settle</button>" not in page
 
     @each_case(
         ("receipt", "status", "words"),
@@ -152,7 +152,7 @@ class TestSettling:
         wait = Wait.objects.get(run=run, kind="reconcile")
         answers = [operator.post(f"/runs/{run.id}/reconciliations", **form, wait_id=str(wait.pk)) for _ in range(2)]
         assert [answer.status_code for answer in answers] == [302, 409]
-        assert "That call has been settled." in text_of(answers[1]) and len(records(run)) == 1
+        assert "That call has already been settled." in text_of(answers[1]) and len(records(run)) == 1
 
     def test_no_verdict_is_no_settlement(self, operator: Reader, run: Run) -> None:
         answer = operator.post(f"/runs/{run.id}/reconciliations", justification="Seen.")

@@ -147,7 +147,7 @@ TERMS = {
         ({"timing": TERMS}, ["8 working hours, calendar DE (version 2, Europe/Berlin)", "legal for 1 working hour"]),
         ({"timing": TERMS, "escalated_to": ["legal"]}, ["Escalated: legal can decide too.", "it is rejected"]),
         ({"timing": TERMS | {"on_timeout": "remind"}, "reminded": 3}, ["There is no deadline", "Reminded 3 times."]),
-        ({"timing": None, "state": "expired"}, ["The agent learns that nobody answered"]),
+        ({"timing": None, "state": "expired"}, ["The agent is told that nobody answered"]),
         ({"timing": {"on_timeout": 7, "steps": [None]}}, []),
     ],
 )

@@ -224,7 +224,7 @@ def test_an_act_leads_to_its_form(
         path = path_of(name)
         answer = who.get(path)
         if answer.status_code == 405:  # a ramp's: only the ramp names its agent
-            assert "/ramps/" in path and "This address only accepts forms" in answer.content.decode(), name
+            assert "/ramps/" in path and "This URL only accepts forms" in answer.content.decode(), name
         else:
             assert answer.status_code == 302 and path != answer["Location"], name
             assert who.get(answer["Location"]).status_code in (200, 404), name  # the named object may be gone

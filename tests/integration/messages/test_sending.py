@@ -117,7 +117,7 @@ def test_more_than_are_kept_are_refused_with_what_to_do(
     run = stage.start(desk(tools))
     send(run, "a")
     send(run, "b")
-    with pytest.raises(TooMany, match="Send again when some are answered"):
+    with pytest.raises(TooMany, match="Send yours again when some have been answered"):
         send(run, "c")
     assert stage.drive() == "parked" and send(run, "c").is_new
 

@@ -69,7 +69,7 @@ def test_an_effect_that_nobody_saw_to_is_named(stage: Stage, tools: Reversible, 
     for slot in ("0.1/1", "0.1/2"):
         named = f"RunFailed: no outcome is recorded for slot {slot}, attempt 0, which was to be undone"
         assert any(named in problem for problem in found), found
-    assert any("what it says about the undo differs from its outcome" in problem for problem in found)
+    assert any("its summary of the undo differs from the recorded outcomes" in problem for problem in found)
 
 
 def test_a_run_that_never_began_to_undo_undid_nothing(stage: Stage, tools: Reversible) -> None:

@@ -94,7 +94,7 @@ def stands_still(page: Page, run_id: str) -> None:
     expect(page.locator("#act-resume")).to_be_visible()
     assert page.locator("#act-pause").count() == 0 and page.locator("#act-retry").count() == 0
     page.locator("#not-now summary").click()
-    expect(page.locator("#not-now")).to_contain_text("The run is paused already.")
+    expect(page.locator("#not-now")).to_contain_text("The run is already paused.")
 
 
 def cancelled(site: Site) -> None:

@@ -57,7 +57,7 @@ def test_nobody_answered_is_no_rejection(person: Person, site: Site, complaints:
     finance.fill("#justification", "Let me see,")
     expect(finance.locator("#time")).to_contain_text("If nobody decides by then, it is rejected.")
     expect(finance.locator("[data-closed]")).to_contain_text("Deadline missed.", timeout=120_000)
-    expect(finance.locator("[data-closed]")).to_contain_text("The agent learns that nobody answered")
+    expect(finance.locator("[data-closed]")).to_contain_text("The agent is told that nobody answered")
     expect(finance.locator("#justification")).to_have_value("Let me see,")
     expect(finance.locator("[data-verdict=approve]")).to_be_disabled()
     finance.goto(f"/inbox/{case}")

@@ -67,7 +67,7 @@ def test_a_rule_is_changed_by_two(bare: Site, somebody: Callable[[], Page]) -> N
     expect(root.locator(".messages")).to_contain_text("now need two people")
     # a proposal waits, and only its author may withdraw it
     propose(root)
-    expect(root.locator(".messages")).to_contain_text("A second person has to approve it")
+    expect(root.locator(".messages")).to_contain_text("A second person must approve it")
     expect(root.locator("main")).to_contain_text("Nothing is ordered in December.")
     assert root.locator("button:has-text('Approve change')").count() == 0
     expect(root.locator("button:has-text('Withdraw change')")).to_be_visible()

@@ -64,7 +64,7 @@ def proposed(page: Page) -> str:
     holds_up(page)
     page.fill("#p-why", "Agreed with the board.")
     page.click("button:has-text('Publish version 2')")
-    expect(page.locator(".messages")).to_contain_text("A second person has to approve it")
+    expect(page.locator(".messages")).to_contain_text("A second person must approve it")
     return page.url
 
 

@@ -49,7 +49,7 @@ def test_an_unknown_outcome_is_settled_by_two(bare: Site, somebody: Callable[[],
     ann.fill("#receipt", '{"ref": "R-7 <b>"}')
     ann.fill("#why-reconcile", "It stands in the outbox.")
     ann.click("#reconcile-form button")
-    expect(ann.locator(".messages")).to_contain_text("A second operator has to confirm it")
+    expect(ann.locator(".messages")).to_contain_text("A second operator must confirm it")
     expect(ann.locator("#said-first")).to_contain_text("You proposed this")
     holds_up(ann)
     # the second one sees it live, agrees, and needs a reason

@@ -145,7 +145,7 @@ async def test_verdict_decides_the_undo(outside: Outside, tools: Reversible, ver
     assert await story.settle() == "cancelled"
     assert names(outside)[1:] == undone
     stays = story.events(e.RunCancelled)[-1].payload["undo"]["stays"]
-    assert [x["why"] for x in stays] == (["user:olga left it open whether it happened"] if verdict == "fail" else [])
+    assert [x["why"] for x in stays] == (["user:olga left open whether it happened"] if verdict == "fail" else [])
 
 
 async def test_a_callback_that_is_due_is_awaited_first(outside: Outside, tools: Reversible) -> None:

@@ -42,7 +42,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(primary_key=True, serialize=False)),
                 ('version', models.IntegerField()),
                 ('calendar', models.TextField(blank=True, help_text='Empty: around the clock.')),
-                ('on_timeout', models.TextField(blank=True, help_text='Empty: as the gate specifies, otherwise reject.')),
+                ('on_timeout', models.TextField(blank=True, help_text='Empty: as the gate specifies, or else reject.')),
                 ('steps', models.JSONField(default=list)),
                 ('remind', models.JSONField(default=list)),
                 ('every', models.IntegerField(default=0)),

@@ -20,7 +20,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(primary_key=True, serialize=False)),
                 ('person', models.BigIntegerField(help_text='The account.')),
-                ('by', models.TextField(help_text='Its name at that time.')),
+                ('by', models.TextField(help_text="The account's name at that time.")),
                 ('role', models.TextField()),
                 ('at', models.DateTimeField()),
                 ('until', models.DateTimeField()),

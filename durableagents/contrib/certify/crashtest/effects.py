@@ -1,6 +1,6 @@
-"""Read outside effects, and the parameters of a crash test.
+"""Read the effects in upstream systems, and the parameters of a crash test.
 
-Effects come from the upstream system's own record (a file, an address, a function), or else from the calls that the
+Effects come from the upstream system's own record (a file, a URL, a function), or else from the calls that the
 workers sent.
 """
 
@@ -26,7 +26,7 @@ _ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^\s'\"<>|]+")
 _SECRET = re.compile(
     r"pass|pwd|secret|token|key|auth|cred|sig|session|jwt|bearer|code|access|api|private|hash", re.IGNORECASE
 )
-_MAX_PLAIN = 24  # longer values are hidden, since under any name they may be secret
+_MAX_PLAIN = 24  # longer values are masked, since they may be secret under any name
 HIDDEN = "***"
 
 
@@ -76,14 +76,14 @@ def _masked_part(part: str) -> str:
 # Crash points of a tool's call, and crash points outside any call.
 TOOL_POINTS = ("CP1", "CP2", "CP3", "CP4", "CP6")
 RUN_POINTS = ("CP0", "CP5", "CP7", "CP8", "CP9")
-NO_TOOL = ""  # stands for the tool in a case outside any call
+NO_TOOL = ""  # used instead of a tool's name in a case outside any call
 
 
 @dataclass(frozen=True, slots=True)
 class CrashTest:
     """Parameters of a test.
 
-    `answers` is what the simulated people do: `approve` (true), `answers`, `signals`, and `receipts` by tool.
+    `answers` tells the simulated people what to do: `approve` (true), `answers`, `signals`, and `receipts` by tool.
     """
 
     agent: str
@@ -101,7 +101,7 @@ class CrashTest:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One run and its crash point. The undisturbed run has no crash point."""
+    """One run and its crash point. The run without a crash has no crash point."""
 
     tool: str
     point: str
@@ -135,13 +135,13 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The source of effects. If it is empty, the calls that the workers sent are used."""
+    """The source of effects. If it is empty, the source is the calls that the workers sent."""
 
     where: str
     record: Path
 
     def read(self) -> list[Effect]:
-        """Return all effects that exist now. Raises EnvironmentProblem in one line."""
+        """Return all effects that exist now. Raises EnvironmentProblem with a one-line message."""
         if not self.where:
             return list(effects_of_calls(call_record.read(self.record)))
         try:
@@ -191,7 +191,7 @@ def _effect(row: dict[str, Any]) -> Effect | None:
 
 
 def effects_of_calls(lines: Iterable[dict[str, Any]]) -> Iterable[Effect]:
-    """Return one effect for each key (as if keys were honoured), and one for each call without a key.
+    """Return one effect for each key (as if the upstream system honoured keys), and one for each call without a key.
 
     Calls that raised NotSent or BusinessFailure had no effect.
     """

@@ -52,7 +52,10 @@ BATCH_SIZE = 40  # number of concurrent cases
 
 
 def run_crash_test(options: CrashTest) -> dict[str, Any]:
-    """Run the test with workers that were started elsewhere. Raises EnvironmentProblem if nothing can be judged."""
+    """Run the test with workers that were started elsewhere.
+
+    Raises EnvironmentProblem if the test can give no result.
+    """
     known = settings.DURABLEAGENTS
     assert known.failpoint_dir is not None and known.call_record is not None
     source, agent = Source(options.effects, known.call_record), registry.find(options.agent)
@@ -108,7 +111,7 @@ class _Test:
         tools = self.options.tools or called
         if unknown := [name for name in tools if name not in called]:
             raise EnvironmentProblem(
-                f"the run calls no {', '.join(unknown)}: it calls {', '.join(called) or 'nothing'}"
+                f"the run does not call {', '.join(unknown)}: it calls {', '.join(called) or 'nothing'}"
             )
         wanted = self.options.points or [*TOOL_POINTS, *RUN_POINTS]
         cases = [Case(tool, point) for tool in tools for point in TOOL_POINTS if point in wanted]
@@ -161,10 +164,10 @@ class _Test:
         result.sent = dict(Counter(line["tool"] for line in left))
         if result.state not in ENDED:
             return
-        # Timers are fired early here, so their rows don't match the journal.
+        # Timers are fired early here, so their rows don't match their journal.
         wrong = [each for each in verify(UUID(result.run)).problems if ": deadline says" not in each]
         if wrong:
-            result.problems += [f"its record does not verify: {each}" for each in wrong[:3]]
+            result.problems += [f"the run's record fails verification: {each}" for each in wrong[:3]]
             result.verdict = "lost"
 
 

@@ -1,6 +1,6 @@
 """Simulate the people of a crash test.
 
-They approve, answer, and settle unknown outcomes according to the outside effects.
+They approve, answer, and settle unknown outcomes according to the effects in the upstream system.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ WHY = "decided by the crash test"
 OPERATES = Actor("user", "crashtest-operator", role=OPERATOR, auth="session")
 STARTER = Actor("user", "crashtest-starter", role="integrator", auth="session")
 MAX_RETRIES = 2
-MAX_DECIDERS = 40  # how many accounts are tried where several people must decide
+MAX_DECIDERS = 40  # number of accounts to try where several people must decide
 
 
 class People:
-    """Acts for the people of all cases. Timers fire at once."""
+    """Acts for the simulated people of all cases. Timers fire at once."""
 
     def __init__(self, answers: dict[str, Any], source: Source) -> None:
         self._answers, self._source = answers, source
@@ -46,7 +46,9 @@ class People:
         for wait in Wait.objects.filter(run_id=UUID(result.run), resolved_at__isnull=True).order_by("opened_at"):
             try:
                 self._answer(result, wait)
-            except DurableAgentsError as error:  # for example, its worker is still parking it, or isn't proven dead yet
+            except (
+                DurableAgentsError
+            ) as error:  # for example, because the worker is still parking the run, or isn't proven dead yet
                 _note(result, f"{wait.kind}: {error.detail}", limit=1)
 
     def _answer(self, result: CaseResult, wait: Wait) -> None:
@@ -88,7 +90,7 @@ class People:
     def _reply(self, result: CaseResult, wait: Wait) -> None:
         known, name = self._answers.get("answers", {}), str(wait.detail.get("title", ""))
         if name not in known and "*" not in known:
-            _note(result, f"the answer to {name!r} is missing: give it in --answers")
+            _note(result, f"the answer to {name!r} is missing: add it to the --answers file")
             return
         by = Actor("user", "crashtest-answers", role=questions.roles_for(wait)[0], auth="session")
         questions.answer(wait.run_id, wait.pk, known.get(name, known.get("*")), by=by, justification=WHY)
@@ -104,7 +106,10 @@ class People:
             try:
                 self._reconcile(wait, "happened", self._receipt(result, wait, tool, found.result))
             except InvalidInput as error:
-                _note(result, f"{tool}: the receipt is missing ({error.detail}): give one in --answers under receipts")
+                _note(
+                    result,
+                    f"{tool}: the receipt is missing ({error.detail}): add one to the --answers file under receipts",
+                )
                 self._reconcile(wait, "fail", None)
                 about = f"{tool}: fail"
         result.asked.append(about)
@@ -134,7 +139,7 @@ class People:
     def _look(self, result: CaseResult, wait: Wait) -> None:
         reason = str(wait.detail.get("reason", ""))
         if self._retried.get(result.run, 0) >= MAX_RETRIES:
-            _note(result, f"it stopped for an operator: {reason}")
+            _note(result, f"the run stopped for an operator: {reason}")
             return
         lifecycle.retry(wait.run_id, by=OPERATES, justification=WHY)
         self._retried[result.run] = self._retried.get(result.run, 0) + 1

@@ -49,9 +49,9 @@ class CaseResult:
 def judge(
     result: CaseResult, entries: Sequence[Entry], effects: Iterable[Effect], *, ends: str, expected: Counter[str]
 ) -> None:
-    """Judge what a run doubled or lost.
+    """Find out what a run doubled or lost.
 
-    `ends` is the end of an undisturbed run, `expected` its effects by tool.
+    `ends` is the end state of a run without a crash, `expected` its effects by tool.
     """
     mine = effects_of_run(result.run, entries, effects)
     result.effects = dict(Counter(tool for tool, _ in mine))
@@ -59,11 +59,11 @@ def judge(
     for tool in sorted(expected.keys() | result.effects.keys()):
         count, wanted = result.effects.get(tool, 0), expected[tool]
         if count > wanted and not any(tool in text for text in doubled):
-            doubled.append(f"{tool} had {count} effects, and {wanted} in the undisturbed run")
+            doubled.append(f"{tool} had {count} effects, and {wanted} in the run without a crash")
         if count < wanted and result.state == ends and not any(tool in text for text in lost):
-            lost.append(f"{tool} had {count} effects, and {wanted} in the undisturbed run")
+            lost.append(f"{tool} had {count} effects, and {wanted} in the run without a crash")
     if result.state != ends:
-        lost.append(f"the run is {result.state or 'missing'}, the undisturbed run {ends}")
+        lost.append(f"the run is {result.state or 'missing'}, the run without a crash {ends}")
     result.problems += [*doubled, *lost]
     if doubled:
         result.verdict = "doubled"
@@ -90,7 +90,7 @@ def effects_of_run(run: str, entries: Sequence[Entry], effects: Iterable[Effect]
 def find_effect(slot: str, attempt: int, entries: Sequence[Entry], mine: Sequence[tuple[str, Effect]]) -> Effect | None:
     """Return the effect of a call with unknown outcome; None if there is none.
 
-    It has the call's key, or without a key it is any effect that belongs to no other call.
+    This is the effect with the call's key or, if the call has none, any effect that belongs to no other call.
     """
     call = next(each for each in entries if (each.slot, each.attempt, each.fact) == (slot, attempt, "pending"))
     if call.key is not None:

@@ -42,7 +42,7 @@ class Migration(migrations.Migration):
                 ('family', models.TextField()),
                 ('act', models.TextField(help_text='The service, by the name of its function.')),
                 ('given', models.JSONField(help_text='Arguments of the service function.')),
-                ('told', models.JSONField(help_text='Records that it would have written: action, subject, queue, before, after.')),
+                ('told', models.JSONField(help_text='Records that the act would have written: action, subject, queue, before, after.')),
                 ('why', models.TextField()),
                 ('by', models.TextField()),
                 ('person', models.BigIntegerField()),

@@ -16,7 +16,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('n', models.BigAutoField(primary_key=True, serialize=False)),
                 ('run_id', models.UUIDField(unique=True)),
-                ('seq', models.BigIntegerField(help_text='The event that recorded it.')),
+                ('seq', models.BigIntegerField(help_text='The event that recorded the erasure.')),
                 ('by', models.TextField()),
                 ('role', models.TextField()),
                 ('reason', models.TextField()),

@@ -29,7 +29,7 @@ class Migration(migrations.Migration):
                 ('key', models.TextField(blank=True)),
                 ('refuses', models.BooleanField(help_text='New starts are refused instead of kept waiting.')),
                 ('stage', models.TextField(choices=[('whole', 'Whole'), ('staged', 'Staged'), ('lifted', 'Lifted')])),
-                ('share', models.IntegerField(help_text='Number of runs in 10,000 that it lets through.')),
+                ('share', models.IntegerField(help_text='Number of runs out of 10,000 that it lets through.')),
                 ('agents', django.contrib.postgres.fields.ArrayField(base_field=models.TextField(), help_text='Agents whose runs it lets through.', size=None)),
                 ('tags', django.contrib.postgres.fields.ArrayField(base_field=models.TextField(), help_text='Tags whose runs it lets through.', size=None)),
                 ('by', models.TextField()),
@@ -49,7 +49,7 @@ class Migration(migrations.Migration):
             name='HaltNow',
             fields=[
                 ('halt', models.UUIDField(primary_key=True, serialize=False)),
-                ('id', models.BigIntegerField(help_text='The row of its record.')),
+                ('id', models.BigIntegerField(help_text="The row of the halt's record.")),
                 ('n', models.IntegerField()),
                 ('kind', models.TextField()),
                 ('scope', models.TextField()),
@@ -71,7 +71,7 @@ class Migration(migrations.Migration):
             name='HaltSeen',
             fields=[
                 ('pk', models.CompositePrimaryKey('line', 'worker', blank=True, editable=False, primary_key=True, serialize=False)),
-                ('line', models.BigIntegerField(help_text='The row of its record.')),
+                ('line', models.BigIntegerField(help_text="The row of the halt's record.")),
                 ('worker', models.UUIDField()),
                 ('seen_at', models.DateTimeField()),
                 ('confirmed_at', models.DateTimeField(help_text='Its runs have stopped, except for calls in flight.', null=True)),
@@ -102,7 +102,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.UUIDField(help_text="Id of the wait or of the run.", primary_key=True, serialize=False)),
                 ('run_id', models.UUIDField()),
-                ('at', models.DateTimeField(help_text='Time when it was counted; later rows were deferred as a precaution.')),
+                ('at', models.DateTimeField(help_text='Time up to which it is counted; if in the future, the deadline was extended as a precaution.')),
                 ('until', models.DateTimeField()),
             ],
             options={

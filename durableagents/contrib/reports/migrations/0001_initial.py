@@ -23,7 +23,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(primary_key=True, serialize=False)),
                 ('kind', models.TextField(choices=[('contradicting_receipt', 'Contradicting receipt'), ('two_external_ids', 'Two external ids under one key'), ('different_answer', 'Repeat answered differently'), ('key_rejected', 'Key rejected'), ('probe', 'Probe'), ('person', 'Reported by a person')])),
-                ('key', models.TextField(help_text='Key of the fact, so that it is stored once.', unique=True)),
+                ('key', models.TextField(help_text='Key of the fact, so that it is stored only once.', unique=True)),
                 ('run_id', models.UUIDField(null=True)),
                 ('seq', models.BigIntegerField(help_text='The journal event of the fact.', null=True)),
                 ('slot', models.TextField(blank=True, default='')),
@@ -44,10 +44,10 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.SmallIntegerField(primary_key=True, serialize=False)),
                 ('checked_at', models.DateTimeField(null=True)),
-                ('event_at', models.DateTimeField(help_text='Events before it have been examined.', null=True)),
+                ('event_at', models.DateTimeField(help_text='Events before this one have been examined.', null=True)),
                 ('entry', models.BigIntegerField(default=0, help_text='Ledger entries up to this one have been examined.')),
                 ('probe', models.BigIntegerField(default=0, help_text='Probes up to this one have been examined.')),
-                ('is_behind', models.BooleanField(default=True, help_text='There was more to read than one pass may read.')),
+                ('is_behind', models.BooleanField(default=True, help_text='Whether more was left than one pass may read.')),
             ],
         ),
         migrations.CreateModel(
@@ -106,7 +106,7 @@ class Migration(migrations.Migration):
             name='Closure',
             fields=[
                 ('finding', models.OneToOneField(on_delete=django.db.models.deletion.PROTECT, primary_key=True, related_name='closure', serialize=False, to='reports.finding')),
-                ('verdict', models.TextField(choices=[('duplicate', 'It happened twice'), ('no_duplicate', 'It did not happen twice')])),
+                ('verdict', models.TextField(choices=[('duplicate', 'It happened twice'), ('no_duplicate', 'The effect did not happen twice')])),
                 ('root_cause', models.TextField()),
                 ('by', models.TextField()),
                 ('person', models.BigIntegerField(null=True)),

@@ -1,4 +1,4 @@
-"""Report on approvals: how soon they were decided and by whom, and who approved which sums."""
+"""Report on approvals: how fast they were decided, by whom, and who approved which amounts."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def make(request: Request) -> Content:
         figures,
         [
             Table.of("queues", "By queue", _QUEUE_COLUMNS, queues[1:]),
-            Table.of("people", "By person, of the approvals listed below", _PEOPLE_COLUMNS, _people(listed)),
+            Table.of("people", "By person, for the approvals listed below", _PEOPLE_COLUMNS, _people(listed)),
             Table.of("approvals", "Approvals", _COLUMNS, listed, queues[0][1]),
         ],
         notes if hidden else (),
@@ -158,7 +158,7 @@ def _duties(approval: Approval, closing: Any) -> str:
 
 
 def _people(listed: Sequence[tuple[Value, ...]]) -> list[tuple[Value, ...]]:
-    """Count the decisions and sum up the approved amounts, by person and currency."""
+    """Count the decisions and add up the approved amounts, by person and currency."""
     names = [column.name for column in _COLUMNS]
     counts: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     sums: dict[tuple[str, str], Decimal] = {}
@@ -184,16 +184,16 @@ _LABELS = {
 REPORT = ReportKind(
     name="approvals",
     title="Approvals",
-    about="How soon approvals were decided, whether requester and decider differ, and who approved what sum.",
+    about="How fast approvals were decided, whether requester and decider differ, and who approved which amounts.",
     definition=Definition(
         counts="Every question to a queue that was closed in the period: approved, rejected, amended, expired or "
         "withdrawn. In time means decided before its deadline, as it is after extensions; the rate leaves withdrawn "
         "questions out and counts expired ones as missed. The decider is the person whose vote closed the question. "
-        "Requester and decider are compared by account; if a program asked, by the names on record.",
+        "Requester and decider are compared by account; if a program made the request, by the recorded names.",
         leaves_out="Questions that are still open (only those past their deadline are counted), and earlier votes of "
         "decisions by several people: the run's report lists these. Amounts are those that the gate declares; they "
         "are shown to readers with access to run data only. Sums cover the approvals that are listed.",
-        period="By the time when a question was closed.",
+        period="Questions count by the time when they were closed.",
     ),
     queries={"By queue": _QUEUES, "Approvals": _ROWS, "Open past their deadline": _OVERDUE},
     roles=READS_AUDIT,

@@ -11,7 +11,7 @@ from ledger.web.roles import EVERY
 
 # Waits that only a person can end.
 _HUMAN = "'approval', 'input', 'reconcile', 'operator', 'budget'"
-# Selects the runs of the period. A run and its continuations count as one, with the values of the last one.
+# Selects the runs of the period. A run and its continuations count as one, with the values of the last run.
 _RUNS = f"""
     SELECT r.id, r.agent, r.version, r.state, r.created_at, r.ended_at,
            h.tokens_in + h.tokens_out AS tokens, h.usd_micro, h.unpriced_calls, h.steps,
@@ -104,9 +104,7 @@ def make(request: Request) -> Content:
         Figure(c.name, _LABELS.get(c.name, c.label), value, c.kind) for c, value in zip(names, total[2:], strict=True)
     ]
     figures.append(Figure("waits_for_people", "Waits for people that ended", waits.get((None, None), (0, None))[0]))
-    notes = (
-        [f"{unpriced} completed runs used a model without a price, so that their cost is higher."] if unpriced else []
-    )
+    notes = [f"{unpriced} completed runs used a model without a price, so the real cost is higher."] if unpriced else []
     return Content(figures, [Table.of("agents", "By agent and version", _COLUMNS, groups)], notes)
 
 
@@ -120,26 +118,26 @@ _LABELS = {
     "abandoned_percent": "Abandoned rate",
     "steps_per_ended": "Steps of a run that ended",
     "usd_per_recovered": "Cost of a run with a recovery",
-    "usd_per_undisturbed": "Cost of a run without one",
+    "usd_per_undisturbed": "Cost of a run without a recovery",
 }
 
 REPORT = ReportKind(
     name="outcomes",
     title="Outcomes and cost",
-    about="Completion rate, times, tokens and money per completed run, and runs that were left waiting.",
+    about="Completion rate, times, tokens and money per completed run, and abandoned runs.",
     definition=Definition(
         counts="All runs that were started in the period, by the agent and version that they have now. The completion "
         "rate is completed runs among those that completed or failed, as in alerts: cancelled ones don't count. "
         "The time of a run is from its start until its end, waits "
         "included. A wait counts if only a person can end it: an approval, a question, an unknown outcome, an "
-        "operator's look, a budget. A run is without a person if it had no such wait and no override. A run is "
+        "operator's look, a budget. A run counts as unattended if it had no such wait and no override. A run is "
         "abandoned if it still waits for a person whose deadline has passed, or if the system cancelled it because "
         "nobody answered in time or it was not begun by its latest start. Steps, and cost with and without "
         "recoveries, are averages of runs that ended.",
-        leaves_out="A run that continues as another one (renewal, handoff) is left out; the last one of them counts. "
-        "Child runs count as runs of their own, and their tokens and cost also in their parent's. Model requests "
+        leaves_out="A run that continues as another one (renewal, handoff) is left out; only the last one counts. "
+        "Child runs count as runs of their own, and their tokens and cost also count for their parent. Model requests "
         "without a price cost nothing here.",
-        period="By the time when a run was started. What happened to it later counts, until the report is made.",
+        period="By the time when a run was started. Everything until the report is made counts.",
     ),
     queries={"Runs, by agent and version": _GROUPS, "Waits for people that ended": _WAITS},
     roles=EVERY,

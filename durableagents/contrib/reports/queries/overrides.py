@@ -82,13 +82,13 @@ def _state(values: Any) -> str:
 REPORT = ReportKind(
     name="overrides",
     title="Overrides",
-    about="Acts of people that changed a run, with person, reason, and the state before and after.",
+    about="Acts of people that changed a run, with the person, the reason, and the state before and after.",
     definition=Definition(
         counts="Every pause, resumption, cancellation, retry, settled outcome, raised budget, change of models, fork, "
-        "new start, migration, injected context and return to the queue, with the reason that was given.",
+        "new start, migration, injected context and return to the queue, with the given reason.",
         leaves_out="Decisions of approvals, which have a report of their own, and acts that change no run's course, "
         "such as starts, answers and signals: the audit page lists those.",
-        period="By the time of the act.",
+        period="Overrides count by the time of the act.",
     ),
     queries={"Overrides": _ROWS, "Counts": _COUNTS, "The runs' agents": _AGENTS},
     roles=READS_AUDIT,

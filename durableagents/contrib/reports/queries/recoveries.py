@@ -1,4 +1,4 @@
-"""Report on recoveries: runs taken over from lost workers, what they cost, and what was repeated."""
+"""Report on recoveries: runs taken over from lost workers, their cost, and the repeated work."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SELECT i.cause, count(*), count(DISTINCT i.run_id), count(*) FILTER (WHERE i.is_
        round(avg(extract(epoch FROM i.at - i.last_sign_at))::numeric, 3)
 FROM runs_incident i WHERE {_WHERE}
 GROUP BY GROUPING SETS ((), (i.cause)) ORDER BY grouping(i.cause) DESC, 2 DESC, 1"""
-# Sums up what was charged for model requests whose answer was lost. That is the reservation, since the real cost is
+# Adds up the charges for model requests whose answer was lost. The charge is the reservation, since the real cost is
 # unknown.
 _LOST = """
 SELECT i.id, sum((convert_from(e.clear, 'UTF8')::jsonb ->> 'usd_micro')::numeric) / 1000000,
@@ -61,7 +61,7 @@ _CAUSE_COLUMNS = (
     Column("counted", "Counted as a death", "number"),
     Column("stopped", "Stopped for an operator", "number"),
     Column("reused", "Results reused", "number"),
-    Column("silent_seconds", "Silent before, s on average", "seconds"),
+    Column("silent_seconds", "Average silence before recovery (s)", "seconds"),
 )
 
 
@@ -135,12 +135,12 @@ REPORT = ReportKind(
     definition=Definition(
         counts="Every time a run was taken from a worker that had not released it: because the worker ended, gave no "
         "sign of life, was declared dead, was cut off while draining, or because an operator returned the run to the "
-        "queue. Downtime is from the moment when the run was free for others until its next step. Repeated are the "
+        "queue. Downtime is the time from when other workers could take the run until its next step. Repeated are the "
         "calls and model requests that were in progress and were made again. Paid twice is what was charged for model "
         "requests whose answer was lost: the estimate, since the bill of such a request is not known.",
-        leaves_out="Workers that were lost without a run, and regular handovers at a shutdown. Sums and the median of "
+        leaves_out="Lost workers that had no run, and regular handovers at a shutdown. Sums and the median of "
         "the downtime cover the recoveries that are listed.",
-        period="By the time when the run was taken from its worker.",
+        period="Recoveries count by the time when the run was taken from its worker.",
     ),
     queries={"Recoveries": _ROWS, "By cause": _CAUSES, "Paid twice": _LOST},
     roles=(OPERATOR, AUDITOR),

@@ -85,7 +85,7 @@ _RECOVERY_COLUMNS = (
     Column("reused", "Results reused", "number"),
     Column("in_progress", "Calls in progress and their outcomes"),
 )
-# Fields of events that are meaningless to readers of a report.
+# Fields of events that mean nothing to readers of a report.
 _LEFT_OUT = frozenset(
     "kind slot attempt n requested_hash executed_hash request_hash input_hash plan_hash fingerprint".split()
 )
@@ -141,7 +141,7 @@ def words(kind: str) -> str:
 
 
 def _fields(clear: bytes) -> str:
-    """Return the clear fields of an event as text, which contain no payload; empty if they can't be read."""
+    """Return the unencrypted fields of an event (which contain no payload) as text; empty if they can't be read."""
     try:
         fields = json.loads(bytes(clear).decode())
     except (ValueError, RecursionError):
@@ -175,14 +175,14 @@ def _recovery(row: Any) -> tuple[Value, ...]:
 REPORT = ReportKind(
     name="run-audit-trail",
     title="Audit trail of a run",
-    about="The complete record of one run, to print: steps, effects, approvals, overrides and recoveries.",
+    about="The complete record of one run, for printing: steps, effects, approvals, overrides and recoveries.",
     definition=Definition(
         counts="Every event of the run's journal in order, every call with an effect and its last recorded fact, every "
         "vote on an approval, every override and every recovery.",
         leaves_out="The contents of payloads: input, arguments, results and messages are on the run's page, for "
-        "readers with access to run data. So the report of a run whose content was erased is complete. Child runs "
+        "readers with access to run data. So even the report of a run with erased content is complete. Child runs "
         "have reports of their own.",
-        period="The whole run, until the report is made.",
+        period="The whole run, up to the time of the report.",
     ),
     queries={
         "Timeline": _EVENTS,

@@ -58,7 +58,7 @@ LARGEST = 30
 
 
 def make(request: Request) -> Content:
-    """Measure the tables now, and count the rows that runs of the period wrote."""
+    """Measure the tables now, and count the rows written by runs of the period."""
     params: dict[str, Any] = {"start": request.period.start, "end": request.period.end}
     tables = rows_of(_TABLES, {})
     ((database,),) = rows_of(_DATABASE, {})
@@ -92,7 +92,9 @@ def make(request: Request) -> Content:
         for days in FORECAST_DAYS
         if growth is not None
     ]
-    notes = ["There is no forecast yet: it needs sizes of two different days in the period, and one is kept each day."]
+    notes = [
+        "There is no forecast yet: it needs sizes of two different days in the period, and one size is stored per day."
+    ]
     return Content(
         figures,
         [
@@ -158,12 +160,12 @@ REPORT = ReportKind(
     title="Storage",
     about="Size by table, growth per day and agent, checkpoints, and a forecast.",
     definition=Definition(
-        counts="The size of each table with its indexes, now, and how many rows the database estimates. By agent and "
-        "day: the journals and checkpoints of the runs that were started in the period, as they are stored. The "
-        "forecast is the size now plus the growth per day between the first and the last size kept in the period.",
+        counts="The current size of each table with its indexes, and an estimate of its rows. By agent and "
+        "day: the journals and checkpoints of the runs that were started in the period, in their stored size. The "
+        "forecast is the size now plus the growth per day between the first and the last size stored in the period.",
         leaves_out="Files outside the database, its write-ahead log and backups. Space that was freed inside a table "
         "counts until the database gives it back.",
-        period="By the time when a run was started; sizes kept once a day (UTC) within the period.",
+        period="Runs count by the time when they were started; sizes by the day (UTC) when they were stored.",
     ),
     queries={
         "By table": _TABLES,

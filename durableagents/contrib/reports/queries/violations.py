@@ -15,7 +15,7 @@ from durableagents.contrib.reports.tables import MAX_ROWS, Column, Figure, Table
 from ledger.web.roles import AUDITOR, OPERATOR
 
 # Each call with an effect is counted once, however often its outcome was recorded. Entries are numbered as they are
-# written; `first` and `last` are bounds for the numbers of entries in the period (see statements.py).
+# written; `first` and `last` bound the numbers of the entries in the period (see statements.py).
 _EFFECTS = """
 SELECT tool, count(*) FROM (
     SELECT DISTINCT l.tool, l.run_id, l.slot, l.attempt FROM ledger_ledgerentry l
@@ -94,7 +94,7 @@ def make(request: Request) -> Content:
         Figure("confirmed_percent", "Duplicate rate, confirmed", _percent(states["duplicate"], total), "percent"),
         Figure(
             "rate_percent",
-            "Duplicate rate at most, if all open findings are confirmed",
+            "Highest possible duplicate rate, if all open findings are confirmed",
             _percent(states["duplicate"] + states["open"], total),
             "percent",
         ),
@@ -115,9 +115,9 @@ def _notes(place: DetectorPlace | None, request: Request) -> list[str]:
     if place is None or place.checked_at is None:
         return ["The detector has not run yet: it runs in workers, and no worker has run since it was installed."]
     if place.is_behind:
-        return ["The detector has not read everything yet: findings may be missing."]
+        return ["The detector has not examined all events yet, so findings may be missing."]
     if place.checked_at < min(request.now, request.period.end) - timedelta(minutes=15):
-        return [f"The detector last ran at {iso(place.checked_at)}: later facts are missing. Are workers running?"]
+        return [f"The detector last ran at {iso(place.checked_at)}, so later facts are missing. Are workers running?"]
     return []
 
 
@@ -168,9 +168,9 @@ REPORT = ReportKind(
         "tool to ignore keys, or a hook to deny what happened; and what a person reports. An effect is a call whose "
         "record says that it happened, counted once. The rate is findings that are confirmed, or also those that are "
         "open, divided by effects.",
-        leaves_out="Duplicates that left no trace in our record, in an answer or with a person. Calls that only read. "
-        "Findings that were closed as no duplicate are listed, and not in the rate.",
-        period="Findings by the time of their fact, effects by the time when their outcome was recorded.",
+        leaves_out="Duplicates without a trace in record or answers, and that nobody reported. Calls that only read. "
+        "Findings that were closed as not being duplicates are listed, but don't count for the rate.",
+        period="Findings count by the time of their fact, effects by the time when their outcome was recorded.",
     ),
     queries={"Effects": _EFFECTS, "Calls sent again": _REPEATS, "Findings": _FINDINGS, "Counts": _COUNTS},
     roles=(OPERATOR, AUDITOR),

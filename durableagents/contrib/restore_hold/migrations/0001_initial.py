@@ -15,13 +15,13 @@ class Migration(migrations.Migration):
             name='Mark',
             fields=[
                 ('id', models.SmallIntegerField(primary_key=True, serialize=False)),
-                ('line', models.UUIDField(help_text='Replaced when an operator accepts a restored database.')),
+                ('line', models.UUIDField(help_text='Id of the line of marks; a new one begins when an operator accepts a restored database.')),
                 ('number', models.BigIntegerField()),
-                ('host', models.UUIDField(help_text='Host that set it last.', null=True)),
+                ('host', models.UUIDField(help_text='Host that last set the mark.', null=True)),
                 ('host_name', models.TextField(blank=True, default='')),
                 ('at', models.DateTimeField()),
-                ('timeline', models.IntegerField(help_text='Timeline of the server when this mark began: a promoted server begins another.')),
-                ('began_with', models.UUIDField(help_text='The halt after whose lifting this mark began.', null=True)),
+                ('timeline', models.IntegerField(help_text='Timeline of the server when this mark began: a promoted server begins a new timeline.')),
+                ('began_with', models.UUIDField(help_text='The halt that was lifted before this line of marks began.', null=True)),
             ],
         ),
         migrations.CreateModel(
@@ -29,7 +29,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('line', models.UUIDField()),
-                ('had', models.BigIntegerField(help_text='Its last mark in this database.', null=True)),
+                ('had', models.BigIntegerField(help_text="The line's last mark in this database.", null=True)),
                 ('accepted', models.BigIntegerField(help_text='Highest mark of a host that may continue with this database.')),
                 ('halt', models.UUIDField(null=True)),
                 ('at', models.DateTimeField()),

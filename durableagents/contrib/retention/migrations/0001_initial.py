@@ -39,10 +39,10 @@ class Migration(migrations.Migration):
                 ('seq', models.BigIntegerField(help_text='The last event.')),
                 ('chain', models.BinaryField(help_text='Its hash.', max_length=32)),
                 ('rows', models.JSONField(help_text='Number of rows by table, with a checksum of their text.')),
-                ('policy', models.BigIntegerField(help_text='The policy that made it due.')),
+                ('policy', models.BigIntegerField(help_text='The policy that made the run due.')),
                 ('place', models.TextField(help_text='Name of the file in the storage.')),
                 ('digest', models.BinaryField(help_text='SHA-256 of the file.', max_length=32)),
-                ('size', models.BigIntegerField(help_text='Of the file, in bytes.')),
+                ('size', models.BigIntegerField(help_text='Size of the file in bytes.')),
                 ('at', models.DateTimeField()),
             ],
             options={

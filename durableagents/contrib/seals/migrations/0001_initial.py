@@ -22,7 +22,7 @@ class Migration(migrations.Migration):
                 ('count', models.BigIntegerField()),
                 ('signature', models.BinaryField(max_length=64)),
                 ('oldest_open_xid', models.BigIntegerField(help_text='No older transaction was in progress when heads were read.')),
-                ('next_xid', models.BigIntegerField(help_text='Transactions from here on began later.')),
+                ('next_xid', models.BigIntegerField(help_text='Transactions with this id or a higher one began later.')),
             ],
             options={
                 'constraints': [models.UniqueConstraint(fields=('previous',), name='seals_seal_one_successor')],
@@ -69,7 +69,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(primary_key=True, serialize=False)),
                 ('witness', models.TextField()),
                 ('first', models.BigIntegerField(help_text='The first seal of the batch.')),
-                ('last', models.BigIntegerField(help_text='The last seal of the batch that was taken, or the one that failed.')),
+                ('last', models.BigIntegerField(help_text='The last seal of the batch that the witness accepted, or the one that failed.')),
                 ('at', models.DateTimeField()),
                 ('outcome', models.TextField(choices=[('taken', 'Taken'), ('failed', 'Failed')])),
                 ('error', models.TextField(blank=True)),

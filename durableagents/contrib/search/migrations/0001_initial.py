@@ -31,7 +31,7 @@ class Migration(migrations.Migration):
                 ('pk', models.CompositePrimaryKey('run_id', 'name', 'n', blank=True, editable=False, primary_key=True, serialize=False)),
                 ('run_id', models.UUIDField()),
                 ('name', models.TextField(db_collation='C')),
-                ('n', models.SmallIntegerField(help_text='Its place among the values of a list.')),
+                ('n', models.SmallIntegerField(help_text='Position among the values of a list.')),
                 ('kind', models.TextField(db_collation='C')),
                 ('word', models.TextField(db_collation='C', null=True)),
                 ('number', models.DecimalField(decimal_places=9, max_digits=40, null=True)),

@@ -21,9 +21,9 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(primary_key=True, serialize=False)),
                 ('run_id', models.UUIDField()),
-                ('person', models.BigIntegerField(help_text='The account whose passkey it is.')),
+                ('person', models.BigIntegerField(help_text='The account that the passkey belongs to.')),
                 ('challenge', models.BinaryField(max_length=32, unique=True)),
-                ('terms', models.JSONField(help_text='What was signed: question, revision, plan, verdict, person, number, time.')),
+                ('terms', models.JSONField(help_text='Signed values: question, revision, plan, verdict, person, number, time.')),
                 ('rp_id', models.TextField()),
                 ('origin', models.TextField()),
                 ('credential', models.TextField()),

@@ -11,7 +11,7 @@ from runs.management.shell import command_actor
 
 
 class Command(BaseCommand):
-    help = "Print a link for the first administrator's account. It works once, for a day; an older one ends."
+    help = "Print a link for the first administrator's account. It works once, for one day, and replaces older links."
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:

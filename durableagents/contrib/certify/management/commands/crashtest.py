@@ -50,7 +50,7 @@ MIGRATE_SECONDS = 300.0
 class Command(BaseCommand):
     help = (
         "Kill an agent's workers at every crash point of every tool, on a private stack, and report what was doubled or"
-        " lost. It REALLY calls the tools' upstream systems. Exit code 0 only if nothing was."
+        " lost. It REALLY calls the tools' upstream systems. Exit code 0 only if nothing was doubled or lost."
     )
     requires_system_checks: list[str] = []
 
@@ -86,7 +86,7 @@ class Command(BaseCommand):
             _confirm(options)
         target = Path(given["report"])
         with _stack(options) as folder:
-            self.stdout.write(f"{options.agent} on a private stack; its tools are really called")
+            self.stdout.write(f"{options.agent} on a private stack; the tools' upstream systems are REALLY called")
             result = _run_inside(folder, options)
         result["passed"] = report.is_passed(result)
         target.write_text(json.dumps(result, indent=1) if target.suffix == ".json" else report.markdown(result))
@@ -137,13 +137,16 @@ def _confirm(options: CrashTest) -> None:
     )
     targets = ", ".join(systems) or "nothing outside"
     judge = without_secrets(options.effects) or "nothing (give --effects)"
-    why = f"{options.agent} acts on {targets}, and --effects is {judge}, which isn't an address of this host"
+    why = f"{options.agent} acts on {targets}, and --effects is {judge}, which is not on this host"
     if not sys.stdin.isatty():
         raise CommandError(
             f"{why}. There is no terminal to ask for confirmation: add --yes-this-is-a-sandbox. Nothing was started.",
             returncode=2,
         )
-    if input(f"{why}. Its workers are killed while they call there. Type yes if these are test systems: ") != "yes":
+    if (
+        input(f"{why}. The workers are killed while they make calls there. Type yes if these are test systems: ")
+        != "yes"
+    ):
         raise CommandError("Nothing was started.", returncode=2)
 
 

@@ -21,7 +21,7 @@ from runs.management.shell import operator
 
 class Command(BaseCommand):
     help = (
-        "Find out whether a keyed tool's upstream system honours keys. This REALLY calls it, twice under one key."
+        "Find out whether a keyed tool's upstream system honours keys. This REALLY calls it, twice with one key."
         " Exit code 0 only if the tool is certified."
     )
 
@@ -81,11 +81,11 @@ class Command(BaseCommand):
         ]
         where = f" ({plan.tool.system})" if plan.tool.system else ""
         self.stdout.write(
-            f"This really calls the upstream system of {plan.tool.name}{where}: twice under one key"
+            f"This really calls the upstream system of {plan.tool.name}{where}: twice with one key"
             f"{''.join(f', {each}' for each in more)}. Its effects there are not undone."
         )
         if ready.past_gate:
-            self.stdout.write(f"In a run, {ready.past_gate} would be asked first. Skipping it is recorded.")
+            self.stdout.write(f"In a run, {ready.past_gate} would have to approve first. Skipping it is recorded.")
 
     def _is_confirmed(self) -> bool:
         if not sys.stdin.isatty():

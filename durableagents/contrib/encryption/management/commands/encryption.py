@@ -1,4 +1,4 @@
-"""`manage.py encryption status|rotate`: the master keys of encrypted payloads."""
+"""`manage.py encryption status|rotate`: show or change the master keys of encrypted payloads."""
 
 from __future__ import annotations
 

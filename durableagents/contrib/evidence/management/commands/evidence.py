@@ -134,7 +134,7 @@ def _filters(text: str) -> Filters:
 
 
 def _runs_of_filter(filters: Filters) -> list[UUID]:
-    """Return all runs of a filter.
+    """Return all runs that a filter matches.
 
     Raises NotExported if there are more than a bundle may have, instead of leaving some out.
     """

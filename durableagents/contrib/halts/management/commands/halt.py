@@ -1,4 +1,4 @@
-"""Set and lift halts from a shell on the server, in case nobody can, or should, use the console."""
+"""Set and lift halts from a shell on the server, for when the console can't or shouldn't be used."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Lists policies, and tries one on recorded calls, from a shell.
 
-Policies are put in force in the console or API only."""
+Policies can only be put in force in the console or the API."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ledger.errors import DurableAgentsError
 
 
 class Command(BaseCommand):
-    help = "List the rules in force, policies and gates in code; or try a policy on the calls on record."
+    help = "List the rules in force, policies and gates in code; or try a policy on recorded calls."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
@@ -48,7 +48,7 @@ class Command(BaseCommand):
     def _list(self) -> None:
         found = find_rules()
         if found.problem:
-            self.stdout.write(f"no call is sent: {found.problem}")
+            self.stdout.write(f"calls are not sent: {found.problem}")
         for each in found.results:
             whose = f"{each.name}@{each.version}" if each.name else f"code of {', '.join(each.agent_versions)}"
             about = " ".join(filter(None, (each.agent or "any agent", each.tool or "any tool", each.condition)))

@@ -173,7 +173,7 @@ def _version_line(row: VersionRow) -> list[str]:
             f"last ends between {last.earliest.isoformat('T', 'minutes')} and {last.latest.isoformat('T', 'minutes')}"
         )
     else:
-        ends = f"end of the last is unknown: {last.why}"
+        ends = f"end of the last run unknown: {last.why}"
     counted = ", ".join(f"{number} {state}" for state, number in sorted(row.runs.items()) if number) or "no runs"
     drains = ", only drained" if row.is_only_drained else ""
     return [
@@ -189,7 +189,7 @@ def _moved_line(row: MovedRow) -> list[str]:
     where = f"{row.node} → {row.to_node}" if row.to_node else row.node
     repeated = f"repeated: {', '.join(row.repeated)}" if row.repeated else ""
     again = "retried" if row.is_retried else ""
-    from_record = f"{len(row.answered)} calls from the record" if row.answered else ""
+    from_record = f"{len(row.answered)} calls answered from the record" if row.answered else ""
     how = row.how if row.is_moved or row.how == "refused" else f"would be {row.how}"
     parts = [again, row.code, row.why, from_record, repeated]
     return [str(row.run), how, where, "; ".join(part for part in parts if part)]

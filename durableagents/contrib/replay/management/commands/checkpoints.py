@@ -1,6 +1,6 @@
 """`manage.py checkpoints export --limit 50 --since 24h --out DIR` exports recorded visits of real runs.
 
-Other code replays them before its release. `manage.py checkpoints key` prints the key of encrypted exports."""
+New code replays them before its release. `manage.py checkpoints key` prints the key of encrypted exports."""
 
 from __future__ import annotations
 

@@ -85,5 +85,5 @@ def _lines(report: Report) -> list[str]:
             cells = (text.rjust(width) if column.is_number else text.ljust(width) for text, width, column in parts)
             lines.append("  ".join(cells).rstrip())
         if table.total > TEXT_ROWS:
-            lines.append(f"… the first {TEXT_ROWS} rows: --format csv has the others")
+            lines.append(f"… only the first {TEXT_ROWS} rows are shown: use --format csv for the rest")
     return ["".join(c if c.isprintable() else repr(c)[1:-1] for c in line) for line in lines]

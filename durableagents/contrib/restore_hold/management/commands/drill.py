@@ -25,7 +25,7 @@ class Command(BaseCommand):
         restore.add_argument("--folder", type=Path, help="where the copy is kept meanwhile (default: temporary files)")
 
     def handle(self, *, report: Path | None, folder: Path | None, **_: Any) -> None:
-        """Do the drill, and print and store the report."""
+        """Perform the drill, and print and store the report."""
         for signum in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(signum, lambda *_: sys.exit(2))  # so that the copy is removed
         try:

@@ -50,7 +50,7 @@ class Command(BaseCommand):
                     self._check()
                 case "place":
                     halt = holding.place(justified("halt", given["reason"]), by=operator())
-                    self.stdout.write(f"Held by halt {halt}. Workers register and send nothing.")
+                    self.stdout.write(f"Held by halt {halt}. Workers register, but send nothing.")
                 case _:
                     self._lift(**given)
         except JustificationRequired as refused:
@@ -94,15 +94,15 @@ class Command(BaseCommand):
         ):
             problem = f"unknown name: {', '.join(unknown)}. The hold was not changed; correct the name"
             raise CommandError(problem, returncode=2)
-        # Passes the revision that was read, so that the names printed as held again are those of the stage that this
-        # one replaces.
+        # Passes the revision that was read, so that the names printed as held again really are those that this stage no
+        # longer includes.
         body = StageBody(justification=reason, share=None, agents=agent, tags=tag, revision=hold.n)
         halts.stage(hold.halt, body, by=by)
         named = _named(agent, tag)
         self.stdout.write(f"The hold is lifted for {', '.join(named)}. All other runs stay held.")
         before = [*([f"{hold.share / 100:g}% of the runs"] if hold.share else []), *_named(hold.agents, hold.tags)]
         if again := [each for each in before if each not in named]:
-            self.stdout.write(f"It was lifted before, and is no longer, for {', '.join(again)}.")
+            self.stdout.write(f"It no longer is for {', '.join(again)}.")
 
 
 def _without_mark(head: Head | HeadDamaged | None) -> str:
@@ -114,7 +114,7 @@ def _without_mark(head: Head | HeadDamaged | None) -> str:
     hold = holding.find_hold()
     found = Finding.objects.filter(halt=hold.halt, reason=DAMAGED) if hold is not None else Finding.objects.none()
     if head is not None and found.filter(host=head.host).exists():
-        return f"damaged: the file is kept as {heads.path().name}.damaged"
+        return f"damaged: the file was kept as {heads.path().name}.damaged"
     return "missing"
 
 

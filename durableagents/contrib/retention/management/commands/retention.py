@@ -145,7 +145,7 @@ class Command(BaseCommand):
             f"{row.policy} in {row.place}, {row.seq} events"
         )
         if (erasure := erasure_of(row.run_id)) is not None:
-            self.stdout.write(f"{erasure}. Its events no longer have content")
+            self.stdout.write(f"{erasure}. The run's events no longer have content")
         if (at := register.deleted_at(row)) is not None:
             self.stdout.write(f"the archive was deleted {at.isoformat()}")
             return

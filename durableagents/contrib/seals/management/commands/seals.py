@@ -22,7 +22,7 @@ from ledger.verification import runs
 
 
 class Command(BaseCommand):
-    help = "Seals of the record: exit code 0 if all is well, 1 with a line for each problem, 2 if it can't be checked."
+    help = "Seals of the record: exit code 0 without problems, 1 with a line for each, 2 if they can't be checked."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
@@ -84,7 +84,7 @@ class Command(BaseCommand):
             try:
                 yield from (f"run {run_id}: {problem}" for problem in runs.verify(run_id).problems)
             except NotFound:
-                continue  # `check_database` reports runs that are gone
+                continue  # `check_database` reports missing runs
 
     def _rotate(self, reason: str) -> None:
         try:

@@ -1,4 +1,4 @@
-"""`manage.py secrets`: shows in which source the secrets of all agents' tools are found."""
+"""`manage.py secrets`: shows the source of each secret that the agents' tools declare."""
 
 from __future__ import annotations
 
