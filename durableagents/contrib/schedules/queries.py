@@ -53,7 +53,7 @@ class ScheduleRow(Shape):
     set_by: str = Field(
         description="Person who last set its agent and input. Its runs start with that person's rights."
     )
-    created_at: datetime = Field(description="Time when it was created.")
+    created_at: datetime = Field(description="Time of creation.")
     updated_at: datetime = Field(description="Time of the schedule's last change.")
     is_paused: bool = Field(description="Whether it is paused.")
     stopped: str = Field(description="Why it no longer starts runs; empty if it does.")
