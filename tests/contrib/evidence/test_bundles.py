@@ -159,7 +159,7 @@ def test_tokens_of_callbacks_are_never_in_a_bundle(stage: Stage, tools: Toolbox,
     assert "stored" in sent and "left_out" not in sent and len(token) == 64
     assert token.encode() not in b"".join(files.values())
     answer = verified(saved(bundle))
-    assert "4 of 4 contents are what the sealed bytes hold" in answer.text
+    assert "4 of 4 contents match the sealed bytes" in answer.text
 
 
 def test_stored_tokens_of_older_runs_are_left_out(
