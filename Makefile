@@ -94,7 +94,7 @@ $(STAMP): requirements-dev.lock
 	@test -n "$(PYTHON)" || { echo "make: Python 3.11 or newer is needed; none found on PATH (set PYTHON=/path/to/python3)" >&2; exit 2; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "make: $(PYTHON) is not Python 3.11 or newer" >&2; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "make: $(PYTHON) has no venv module (Debian: apt-get install python3-venv)" >&2; exit 2; }
-	@echo "installing the environment into .venv (once)"
+	@echo "installing about $$(grep -c == requirements-dev.lock) packages into .venv (once; one to ten minutes, without output)"
 	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
 	@$(PY) -m pip install -qq --disable-pip-version-check --no-input --no-deps --require-hashes -r requirements-dev.lock
 	@found=$$($(PY) -m pip check --disable-pip-version-check 2>&1) || printf '%s\n' "$$found" "make: .venv holds packages that do not fit together, maybe from an earlier lock; if something fails: rm -r .venv && make install" >&2

@@ -238,7 +238,7 @@ class Environment(BaseSettings):
     # --- Agents, models and limits ---
 
     agents: Annotated[Words, AfterValidator(_module_names)] = []
-    """Modules to load agents from, comma-separated."""
+    """Modules to load agents from, comma-separated. Their folder must be on `PYTHONPATH`."""
     queues: Annotated[dict[str, str], NoDecode, _read_by(_queue_roles), AfterValidator(_decided_by_approvers)] = {}
     """Default: the demo's. Initial approval queues, and the role that decides in each: `refunds=approver_support,…`."""
     bootstrap_key: str = ""

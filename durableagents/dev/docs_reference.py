@@ -7,6 +7,7 @@ import ast
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Enum
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -325,12 +326,12 @@ def _documented(name: str, value: Any) -> str:
             lines.append(f"```\n{signature}\n```")
         lines.append(_prose(inspect.getdoc(value) if value.__doc__ else ""))
     if isinstance(value, type):
-        lines += [_members(value)]
+        lines += [_values(value) if issubclass(value, Enum) else _members(value)]
     return "\n\n".join(line for line in lines if line)
 
 
 def _signature(name: str, value: Any) -> str:
-    if isinstance(value, type) and (value is Context or issubclass(value, BaseException)):
+    if isinstance(value, type) and (value is Context or issubclass(value, BaseException | Enum)):
         return name
     found = inspect.signature(value)
     # Types are shown without the constraints that pydantic attaches to them.
@@ -374,9 +375,16 @@ def _prose(text: str | None) -> str:
     return re.sub(r"(?m)^( {4,}\S)", r"\1", text or "").replace("<", "&lt;")
 
 
+def _values(value: type[Enum]) -> str:
+    return "\n".join(f"- `{value.__name__}.{each.name}`: `{each.value!r}`" for each in value)
+
+
 def _members(value: type) -> str:
+    """Return the public methods and properties. The test kit's include those of base classes, which have no entry."""
     parts = []
-    for name, member in vars(value).items():
+    bases = [each for each in value.__mro__[1:] if each.__module__.startswith(testing.__name__)]
+    members = {name: member for each in [*reversed(bases), value] for name, member in vars(each).items()}
+    for name, member in members.items():
         if (
             name.startswith("_")
             or name in _INTERNAL

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from durableagents.testing.family import Family, Member
 from ledger import events as e
 from runs.engine.memory import MemoryWait
@@ -12,7 +14,7 @@ from runs.engine.tape import payload_of
 def wait_in_words(wait: MemoryWait) -> str:
     """Describe what a run waits for."""
     spec, detail = wait.spec, wait.spec.detail
-    words = {
+    words: dict[str, Callable[[], str]] = {
         "approval": lambda: f"an approval of {detail.get('tool')} in queue {detail.get('queue')!r}",
         "input": lambda: f"an answer of {detail.get('of')!r} to {detail.get('title')!r}",
         "signal": lambda: f"the signal {detail.get('name')!r}",

@@ -392,9 +392,14 @@ class Context:
         within: timedelta = timedelta(days=7),
         or_else: Any = RAISE,
     ) -> M:
-        """Ask a person to fill in a form made from `schema`: an operator, or someone with the role or queue `of`.
-        `title` is the question's heading; `prefilled` are the form's initial values. After the time `within` (7 days):
-        returns `or_else`, or raises TimedOut if there is none."""
+        """Ask a person to fill in a form made from `schema`, and return the answer as a `schema` object.
+
+        `of` is the name of the role that may answer, such as `"operator"`, or of an approval queue, whose approvers may
+        answer, such as `"finance"`; operators always may. `title` is the question's heading; `prefilled` are the form's
+        initial values. After the time `within` (7 days): returns `or_else`, or raises TimedOut if there is none.
+
+            answer = await ctx.ask("operator", title="When may we come?", schema=Visit, prefilled={"day": "monday"})
+        """
         slot = self._visit.next_slot()
         answer = await ask(
             self._visit, slot, of, title=title, schema=schema, prefilled=prefilled or {}, within=within, or_else=or_else

@@ -98,4 +98,5 @@ def test_nothing_to_replay_is_no_success(tmp_path: Path) -> None:
 def test_it_ships_as_a_plugin() -> None:
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
     assert project["entry-points"]["pytest11"] == {"durableagents": "durableagents.contrib.replay.plugin"}
-    assert (CHECKOUT / "durableagents" / "py.typed").exists()
+    for package in ("approvals", "durableagents", "ledger", "runs"):
+        assert (CHECKOUT / package / "py.typed").exists(), "type checkers take what authors import as untyped"
