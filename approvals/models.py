@@ -1,4 +1,4 @@
-"""Models of approvals: questions, the plans that decisions bind, and the decisions."""
+"""Models of approvals: questions, the plans that decisions approve or reject, and the decisions."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ class OtherStage(DurableAgentsError):
 
 
 def actor_for_decision(approval: Approval, actor: Actor, held_roles: Iterable[str]) -> Actor:
-    """Return the actor under the role that may decide, before the form is checked. Raises Forbidden."""
+    """Return the actor with the role that may decide, before the form is checked. Raises Forbidden."""
     facts = facts_of(approval, approval.run, actor, frozenset(held_roles))
     return replace(actor, role=_judge_standing(approval, facts, approves=False).role)
 
@@ -283,7 +283,7 @@ def decision_row(
 
 
 def _require_standing_for_verdict(approval: Approval, facts: Facts, by: Actor, verdict: str) -> tuple[Authority, Actor]:
-    """Return the authority for this verdict, and the actor under its role.
+    """Return the authority for this verdict, and the actor with the role that has it.
 
     Approving and denying may need different roles. Raises the same as `require_standing`.
     """

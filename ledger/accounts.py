@@ -1,7 +1,7 @@
 """Register accounts and roles as protected rows.
 
 An account's code also covers its memberships, permissions, tags and additions by apps (`ledger_account_parts` in SQL),
-so it also proves that there are no other ones. Roles have their own codes, because renaming a role changes its members'
+so it also proves that no others exist. Roles have their own codes, because renaming a role changes its members'
 rights.
 """
 

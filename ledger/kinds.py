@@ -294,8 +294,8 @@ class PolicyApplied(Event, fact="policy"):
 
 
 class CachedReadTaken(Event, fact="result"):
-    """A pure call was answered from the cache, with the result that `slot_read` of `run_read` had read at `read_at`.
-    Payload: arguments and result."""
+    """A pure call was answered from the cache, with the result that slot `slot_read` of run
+    `run_read` recorded at `read_at`. Payload: arguments and result."""
 
     tool: str
     requested_hash: str
@@ -405,9 +405,9 @@ class VersionAssigned(Event):
 
 
 class StartPlanned(Event):
-    """The run's start options other than its input: the business key and the rule for the case of an active run with
-    the same key, the earliest and the latest start (ISO 8601; empty: none), the run of its key that it queues behind
-    (None: there was none), and its schedule with the planned time."""
+    """The run's start options other than its input: the business key and what happens if a run with this key is
+    active, the earliest and the latest start (ISO 8601; empty: none), the run with the same key that it queues behind
+    (None: no such run), and its schedule with the planned time."""
 
     business_key: str = ""
     on_conflict: str = ""

@@ -38,7 +38,7 @@ class WriteTimed:
 
 # Called in the thread or event loop of the request or write, so it must neither block nor fail.
 Observer = Callable[[Any], None]
-# Observers by class of event. Callers check `if Answered in installed` first, so that there is no cost without
+# Observers by class of event. Callers check `if Answered in installed` first, which avoids any cost without
 # observers.
 installed: dict[type[Any], tuple[Observer, ...]] = {}
 

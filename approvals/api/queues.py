@@ -43,11 +43,11 @@ class DeputyRow(Shape):
     deputy: str = Field(description="User name of the deputy.")
     principal: str = Field(description="User name of the person they stand in for.")
     queue: str = Field(description="Empty: all queues of the principal.")
-    starts_at: datetime = Field(description="Time when it starts.")
-    ends_at: datetime = Field(description="Time when it ends.")
-    reason: str = Field(description="Justification for it.")
+    starts_at: datetime = Field(description="Start time.")
+    ends_at: datetime = Field(description="End time.")
+    reason: str = Field(description="Justification.")
     set_by: ActorName
-    revoked_at: datetime | None = Field(description="Time when it was ended early; null if it was not ended early.")
+    revoked_at: datetime | None = Field(description="Time of an early end; null if there was none.")
     is_authentic: bool = Field(
         description="False: not recorded by this installation, so the deputy may decide nothing."
     )
@@ -100,7 +100,7 @@ class QueueRow(QueueName):
     reasons: list[str] = Field(description="Short reasons to choose from; any other text is accepted too.")
     grants: BoundsRow | None = Field(description="Limits of standing approvals; null: none may be given.")
     set_by: ActorName
-    made_at: datetime = Field(description="Time when it was created.")
+    made_at: datetime = Field(description="Time of creation.")
     changed_at: datetime = Field(description="Time of the queue's last change.")
 
 

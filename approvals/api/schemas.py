@@ -80,7 +80,7 @@ class DelegationRow(Shape):
     by: ActorName
     role: RoleName
     to: str = Field(description="User name of the person who may decide it.")
-    reason: str = Field(description="Justification for it.")
+    reason: str = Field(description="Justification.")
     made_at: datetime = Field(description="Time when it was delegated.")
     ended_at: datetime | None = Field(description="Time when the delegation ended; null while it is in force.")
     ended_by: str = Field(description="Person who ended it; empty: nobody.")

@@ -16,11 +16,11 @@ _OWN = """(SELECT me.id
             UNION ALL SELECT o.principal FROM approvals_delegation o
             WHERE o.deputy = me.id AND o.approval_id = {approval} AND o.ended_at IS NULL)"""
 _OWN_TEXT = f"(SELECT own.id::text FROM {_OWN} AS own(id))"
-# SQL value: the time of the first such act of the account me.id. {queue} is the queue's name, {case} the first
-# stage's question, {approval} this one. Deputies are matched by account, since names change. A policy counts if it may
-# match this call, before or after. An applied proposal is recorded as its author's; the second person has an act of
-# their own that names the change. The database records roles that people give themselves; roles from a sign-in provider
-# don't count. Forged rows may contain anything.
+# SQL value: the time of the first such act by the account me.id. {queue} is the queue's name, {case} the id of the
+# first stage's question, {approval} that of the current question. Deputies are matched by account, since names change.
+# A policy counts if it may match this call, before or after. An applied proposal is recorded as its author's; the
+# second person has an act of their own that names the change. The database records roles that people give themselves;
+# roles from a sign-in provider don't count. Forged rows may contain anything.
 CHANGED = f"""(SELECT min(did.at)
     FROM (SELECT c.opened_at, c.tool, r.agent, (SELECT q.role FROM approvals_queue q WHERE q.name = {{queue}}) AS role
           FROM approvals_approval c JOIN runs_run r ON r.id = c.run_id WHERE c.id = {{case}}) question

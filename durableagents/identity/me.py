@@ -36,9 +36,11 @@ class MeRow(Shape):
     roles: list[str] = Field(description="Roles of the account.")
     is_administrator: bool = Field(description="True: the account is an administrator.")
     permissions: list[str] = Field(description="Permissions beyond its roles, such as `approvals.change_queue`.")
-    sees_all_runs: bool = Field(description="False: only runs that it started, and those with one of its own tags.")
-    reads_all_payloads: bool = Field(description="False: only those of runs that it may see as its own.")
-    own_tags: list[str] = Field(description="Tags whose runs count as its own.")
+    sees_all_runs: bool = Field(
+        description="False: only runs that the account started, and runs with one of its own tags."
+    )
+    reads_all_payloads: bool = Field(description="False: only those of the account's own runs.")
+    own_tags: list[str] = Field(description="Tags whose runs count as the account's own.")
 
 
 class Me(ApiView):

@@ -17,10 +17,10 @@ class EventRow(Shape):
     seq: int = Field(description="Number of the event in the run's journal, from 1.")
     kind: str = Field(description="Type of the event.")
     at: datetime = Field(description="Time of the event, on the database's clock.")
-    epoch: int = Field(description="Epoch of the worker that wrote it.")
-    slot: str | None = Field(description="Step that it belongs to; null if none.")
+    epoch: int = Field(description="Epoch of the worker that wrote the event.")
+    slot: str | None = Field(description="Step that the event belongs to; null if none.")
     attempt: Attempt
-    fact: str | None = Field(description="Fact that it records about the step; null if none.")
+    fact: str | None = Field(description="Fact about the step that the event records; null if none.")
     data: dict[str, Any] = Field(description="Metadata, stored unencrypted and covered by the hash chain.")
     payload: Any = Field(description="Arguments, results, messages and tracebacks.")
     damage: str | None = Field(default=None, description="Why the stored payload can't be read; null if it can.")

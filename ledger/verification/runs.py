@@ -180,7 +180,7 @@ tables: dict[str, str] = {
 
 
 def register(*more: Callable[[ReadJournal], Check], **of: str) -> None:
-    """Add an app's checks, and its tables with the column of the run's id. Idempotent."""
+    """Add an app's checks, and its tables, each with the name of the column that has the run's id. Idempotent."""
     checks.extend(check for check in more if check not in checks)
     tables.update(of)
 

@@ -156,7 +156,7 @@ class ApiView(APIView):
 
     @property
     def by(self) -> Actor:
-        """Return the caller under the role that allowed the request."""
+        """Return the caller with the role that allowed the request."""
         return actor(self.request, self.acting_role or "")
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:

@@ -246,7 +246,7 @@ def actor(request: HttpRequest | Request, role: str) -> Actor:
 class HasRole(BasePermission):
     """Denies by default: a view lists the allowed roles by method (`roles = {"GET": (...), …}`).
 
-    A method that the view doesn't have passes, so that the response is a 405 instead of a misleading 403. The matching
+    Allows methods that the view doesn't have, so that the response is a 405 instead of a misleading 403. The matching
     role is kept as the view's `acting_role`.
     """
 

@@ -14,9 +14,9 @@ BADGE_TO = 99  # a page shows at most "99+", so counting reads at most a hundred
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Rows to count, up to one more than `to`.
+    """Queries whose rows are counted, up to one more than `to`.
 
-    Each of `arms` is a query, limited to that number, and its parameters.
+    Each item of `arms` is a query, limited to that number of rows, and its parameters.
     """
 
     to: int

@@ -173,7 +173,7 @@ class ParentRow(Shape):
     """The run that started this one, and the step that did so."""
 
     id: UUID = Field(description="Id of the parent run.")
-    slot: str = Field(description="Step of the parent that started it.")
+    slot: str = Field(description="Step of the parent that started the run.")
     attempt: Attempt
 
 
@@ -226,31 +226,33 @@ class RunRow(Shape):
     step_index: int = Field(description="Number of steps done.")
     epoch: int = Field(description="Increases each time a worker claims the run.")
     seq: int = Field(description="Number of the journal's last event.")
-    journal: JournalRow = Field(description="Size of its journal.")
+    journal: JournalRow = Field(description="Size of the run's journal.")
     renewed_as: UUID | None = Field(description="Run that continues this one, with an empty journal.")
     handed_off_to: UUID | None = Field(description="Run of another agent that continues this one.")
     came_from: UUID | None = Field(description="Run that this one continues.")
-    turn: int = Field(description="Number of runs before it in the chain of continuations.")
+    turn: int = Field(description="Number of runs before this run in the chain of continuations.")
     forked_from: UUID | None = Field(description="Run that this one was forked or started again from.")
     fork_how: Literal["", "fork", "start_again"] = Field(description="Empty if the run is not a fork.")
     last_checkpoint_at: datetime | None = Field(description="Time of the last checkpoint; null if there is none yet.")
-    created_at: datetime = Field(description="Time when it was created.")
+    created_at: datetime = Field(description="Time when the run was created.")
     updated_at: datetime = Field(description="Time of the run's last change.")
-    started_at: datetime | None = Field(description="Time of its first claim; null if it has not started.")
-    ended_at: datetime | None = Field(description="Time when it ended; null while it is active.")
-    erased_at: datetime | None = Field(description="Time when its content was erased; null if it was not erased.")
+    started_at: datetime | None = Field(description="Time of the run's first claim; null before that.")
+    ended_at: datetime | None = Field(description="Time when the run ended; null while it is active.")
+    erased_at: datetime | None = Field(description="Time when the run's content was erased; null if it was not.")
     priority: int = Field(description="Runs with a higher priority are claimed first.")
     output: Any = Field(description="Output of the run; null if there is none yet, or if it is omitted or hidden.")
     output_omitted: bool = Field(
         description="The output is too large for this answer; get the single run, or above 16 MiB its event's content."
     )
-    error: Trouble | None = Field(description="Why it failed; null if it did not fail.")
+    error: Trouble | None = Field(description="Why the run failed; null if it did not.")
     cancelled: Cancellation | None = Field(
         description="Also null for runs that were cancelled before this was recorded."
     )
-    halted: Halted | None = Field(description="The halt that holds it; nothing starts until the halt is lifted.")
-    served: bool | None = Field(description="Whether a live worker can execute its version; null if the run has ended.")
-    assigned: AssignedRow | None = Field(description="Null if no ramp chose its version.")
+    halted: Halted | None = Field(description="The halt that holds the run; nothing starts until the halt is lifted.")
+    served: bool | None = Field(
+        description="Whether a live worker can execute the run's version; null if the run has ended."
+    )
+    assigned: AssignedRow | None = Field(description="Null if no ramp chose the run's version.")
     business_key: str | None = Field(
         description="Your own key, such as an invoice number. At most one run per agent and key is active."
     )
@@ -258,7 +260,9 @@ class RunRow(Shape):
     start_at: datetime | None = Field(description="The run does not start before this time.")
     start_before: datetime | None = Field(description="If the run has not started by this time, it ends as cancelled.")
     tags: RunTags
-    attributes: dict[str, Any] = Field(description="Attributes by which it can be searched, as declared by its agent.")
+    attributes: dict[str, Any] = Field(
+        description="Attributes by which the run can be searched, as declared by its agent."
+    )
     hidden: bool = Field(
         description="True if the caller may not read its contents: output, error messages and details of waits."
     )
@@ -269,15 +273,15 @@ class RunRow(Shape):
     resume_token: str | None = Field(
         description="Signed token of the run in this epoch, for a resume or retry; null if the run has ended."
     )
-    pause_requested: bool = Field(description="Whether it pauses at its next step.")
-    cancel_requested: bool = Field(description="Whether it ends as cancelled at its next step.")
+    pause_requested: bool = Field(description="Whether the run pauses at its next step.")
+    cancel_requested: bool = Field(description="Whether the run ends as cancelled at its next step.")
     usage: Usage = Field(description="Model and tool usage so far.")
     budget: BudgetRow = Field(description="Caps, use and reservations.")
-    parent: ParentRow | None = Field(description="Null if it was not started by another run.")
+    parent: ParentRow | None = Field(description="Null if no other run started this run.")
     depth: int = Field(description="Number of ancestors.")
-    children: ChildCounts = Field(description="Numbers of its child runs.")
+    children: ChildCounts = Field(description="Numbers of the run's children.")
     last_durable_at: datetime | None = Field(
-        description="Time when it last recorded something; null before its first claim."
+        description="Time when the run last recorded something; null before its first claim."
     )
     progress: ProgressRow | None = Field(description="Null if the run reported none.")
     log: LogCounts = Field(description="Number of log lines.")
@@ -394,7 +398,7 @@ class MessageRow(Shape):
     content: Any = Field(description="Text or structured content.")
     about: str | None = Field(description="Title of the call or message; null if there is none.")
     tool: str | None = Field(description="Tool that was called; null if there is none.")
-    node: str | None = Field(description="Node that it belongs to; null if there is none.")
+    node: str | None = Field(description="Node that the message belongs to; null if there is none.")
     model: str | None = Field(description="Model that answered; null if there is none.")
     tokens_in: int | None = Field(description="Input tokens of the request; null: unknown.")
     tokens_out: int | None = Field(description="Output tokens of the answer; null: unknown.")
@@ -444,12 +448,12 @@ class CertificateRow(Shape):
 class ToolRow(Shape):
     name: ToolName
     title: str = Field(description="Title for people.")
-    system: str = Field(description="Upstream system that it acts on.")
-    effect: str = Field(description="Description of its effect.")
+    system: str = Field(description="Upstream system that the tool acts on.")
+    effect: str = Field(description="Description of the tool's effect.")
     replay_class: ReplayClass
-    gate: GateRow | None = Field(description="Approval that it requires; null if none.")
+    gate: GateRow | None = Field(description="Approval that the tool requires; null if none.")
     certificate: CertificateRow | None = Field(
-        description="Null if it is not a keyed tool, or if no app certifies tools."
+        description="Null if the tool is not keyed, or if no app certifies tools."
     )
 
 
@@ -469,7 +473,7 @@ class AgentRow(Shape):
     tools: list[ToolRow] = Field(description="Tools that it may call.")
     attributes: list[AttributeRow] = Field(description="Attributes by which its runs can be searched.")
     messages: list[RequestKindRow] = Field(description="Messages that its runs accept while they are active.")
-    views: list[ViewKindRow] = Field(description="Views that it offers on its runs.")
+    views: list[ViewKindRow] = Field(description="Views that the agent offers on its runs.")
     signals: list[str] | None = Field(description="Signals that its nodes wait for; null: signals of any name.")
 
 

@@ -68,7 +68,7 @@ class Renew:
 class Handoff:
     """Returned by a node to hand off to another `agent` (the object, a name, or name@version).
 
-    The other run gets this `input` and the rest of the budget, and whoever waits for this run then waits for that one.
+    The other run gets this `input` and the rest of the budget, and anyone waiting for this run then waits for that one.
     `transcript`, such as `ctx.transcript()`, is shown to the other agent's assistants: see `ctx.handed_over()`.
     """
 

@@ -109,7 +109,7 @@ POLICY_DENIED = "policy_denied"  # error code of a call that a policy forbids
 
 
 class ToolFailure(Exception):
-    """Raised to a node: a call of `tool` definitely failed. `code`, `message` and `details` are from the tool."""
+    """Raised in a node: a call of `tool` definitely failed. `code`, `message` and `details` are from the tool."""
 
     def __init__(self, tool: str, code: str, message: str, details: Any = None) -> None:
         super().__init__(f"{tool}: {message}")
@@ -117,7 +117,7 @@ class ToolFailure(Exception):
 
 
 class PolicyDenied(ToolFailure):
-    """Raised to a node: a policy forbids the call of `tool`, so nothing was sent.
+    """Raised in a node: a policy forbids the call of `tool`, so nothing was sent.
 
     `policy` and `version` identify the policy, and `rule` is its text (the error's `message`); the `code` is
     *policy_denied*.
@@ -129,7 +129,7 @@ class PolicyDenied(ToolFailure):
 
 
 class ModelFailure(Exception):
-    """Raised to a node: the provider refused the request permanently, or the model kept giving unusable answers.
+    """Raised in a node: the provider refused the request permanently, or the model kept giving unusable answers.
 
     `code` is for programs, `message` for people.
     """
@@ -140,7 +140,7 @@ class ModelFailure(Exception):
 
 
 class ContentRefused(Exception):
-    """Raised to a node: a hook withheld content.
+    """Raised in a node: a hook withheld content.
 
     `source` tells where the content came from, `to` is its destination, `hook` the hook (name@version), and `reason`
     its reason.
@@ -152,7 +152,7 @@ class ContentRefused(Exception):
 
 
 class Rejected(Exception):
-    """Raised to a node: an approval was denied, by a person or by its deadline.
+    """Raised in a node: an approval was denied, by a person or by its deadline.
 
     `queue` is the queue that was asked, `reason` the recorded justification, `by` the person who decided, and `verdict`
     is *rejected* or *expired*.
@@ -164,14 +164,14 @@ class Rejected(Exception):
 
 
 class Expired(Rejected):
-    """Raised to a node: nobody decided about an approval before its deadline.
+    """Raised in a node: nobody decided about an approval before its deadline.
 
     `queue`, `reason`, `by` and `verdict` are as in `Rejected`.
     """
 
 
 class TimedOut(Exception):
-    """Raised to a node: a signal, message or person's answer (`what`) did not arrive before the deadline."""
+    """Raised in a node: a signal, message or person's answer (`what`) did not arrive before the deadline."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what} did not arrive before the deadline")
@@ -179,7 +179,7 @@ class TimedOut(Exception):
 
 
 class BadSignal(Exception):
-    """Raised to a node: the `payload` of the signal `name` doesn't fit; `problem` tells why.
+    """Raised in a node: the `payload` of the signal `name` doesn't fit; `problem` tells why.
 
     The signal is consumed; the node may wait for the next one.
     """
@@ -198,7 +198,7 @@ class Failure(Exception):
 
 
 class ChildFailure(Exception):
-    """Raised to a node: a child run that it started was not successful.
+    """Raised in a node: a child run that it started was not successful.
 
     `agent` and `child` identify it, `state` is its end state (*failed*, *cancelled*; *completed* if its output doesn't
     fit), `code` and `message` tell why.

@@ -240,12 +240,13 @@ class Waits:
         yield from self._how_it_ended(what, row, known)
         is_used = self.journal.is_about(known.consumed, row.consumed_at) if known.consumed else row.consumed_at is None
         if not is_used:
-            yield f"{what}: it says that it was {'used' if row.consumed_at else 'not used'}; the journal says otherwise"
+            mark = "used" if row.consumed_at else "not used"
+            yield f"{what}: the row is marked as {mark}; the journal says otherwise"
         if row.kind != Wait.Kind.APPROVAL and (row.grant_hash is not None or row.grant_expires_at is not None):
             yield f"{what}: it permits a call, which only approvals may do"
         if (row.consumed_by, row.consumed_attempt) != known.used_by:
             user = f"attempt {row.consumed_attempt} of the call at slot {row.consumed_by}"
-            yield f"{what}: it says that {user} used it last; the journal says otherwise"
+            yield f"{what}: according to the row, {user} used it last; the journal says otherwise"
 
     def _is_put_off(self, row: Wait, known: _WaitRecord) -> bool:
         """Return whether retries and halts can explain an extended deadline.

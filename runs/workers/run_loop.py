@@ -231,8 +231,8 @@ class Host:
 
     async def _listen(self, pool: Pool) -> None:
         """Listen for wake-ups directly, because going through django-q2 takes longer than the claim itself.
-        A call that names another worker is left to that one. If a call is lost, workers notice the run by checking each
-        second."""
+        A wake-up that names another worker is ignored. If a wake-up is lost, workers find the run when they check the
+        database, every second."""
         async for called in heard(CHANNEL, name="host"):
             self._limits.hear(called)
             self._next_round_at = 0.0 if called == RING else self._next_round_at

@@ -57,7 +57,7 @@ class BatchRow(Shape):
         "refused and why."
     )
     by: ActorName
-    made_at: datetime = Field(description="Time when it was created.")
+    made_at: datetime = Field(description="Time of creation.")
     started_at: datetime | None = Field(description="Time when it was started; null before that.")
     stopped_at: datetime | None = Field(description="Time when it was stopped; null if it was not stopped.")
     stopped_by: str = Field(description="Actor who stopped it; empty: nobody.")

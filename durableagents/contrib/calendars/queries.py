@@ -103,10 +103,10 @@ class AbsenceRow(Shape):
     id: int = Field(description="Id of the absence.")
     name: str = Field(description="User name of the absent person.")
     person: int = Field(description="Id of the account.")
-    starts_at: datetime = Field(description="Time when it starts.")
-    ends_at: datetime = Field(description="Time when it ends.")
-    reason: str = Field(description="Justification for it.")
-    ended_at: datetime | None = Field(description="Time when it was ended early; null if it was not ended early.")
+    starts_at: datetime = Field(description="Start time.")
+    ends_at: datetime = Field(description="End time.")
+    reason: str = Field(description="Justification.")
+    ended_at: datetime | None = Field(description="Time of an early end; null if there was none.")
     is_authentic: IsAuthentic
 
     @property

@@ -121,8 +121,8 @@ class DeputyBody(SteerBody):
     deputy: Name = Field(description="User name of the deputy.")
     principal: Name = Field(default="", description="User name of the person they stand in for; empty: the caller.")
     queue: Name = Field(default="", description="Queue where they may decide; empty: everywhere.")
-    starts_at: Moment | None = Field(default=None, description="Time when it starts; default: now.")
-    ends_at: Moment = Field(description="Time when it ends.")
+    starts_at: Moment | None = Field(default=None, description="Start time; default: now.")
+    ends_at: Moment = Field(description="End time.")
 
 
 class AbsenceBody(SteerBody):
@@ -131,8 +131,8 @@ class AbsenceBody(SteerBody):
 
     person: Name = Field(default="", description="User name of the absent person; empty: the caller.")
     deputy: Name = Field(default="", description="User name of the person who stands in; empty: nobody.")
-    starts_at: Moment | None = Field(default=None, description="Time when it starts; default: now.")
-    ends_at: Moment = Field(description="Time when it ends.")
+    starts_at: Moment | None = Field(default=None, description="Start time; default: now.")
+    ends_at: Moment = Field(description="End time.")
 
 
 MAX_CALENDARS = 100  # maximum number of calendars

@@ -68,7 +68,7 @@ class CaseAct(Act, InboxPage):
 
     @property
     def by(self) -> Actor:
-        """Return the actor under the role by which they decide in the queue, if they have it."""
+        """Return the actor with the role that lets them decide in the queue, if they have it."""
         held = roles(self.request.user)
         opened = load_approval_detail(self.kwargs["approval_id"], held, actor(self.request, ""))
         return actor(self.request, opened.role if opened.is_mine else (ordered(held) or [""])[0])

@@ -120,7 +120,7 @@ class TwoPeople:
         self.settled: list[_Settled] = []
 
     def see(self, line: EventLine) -> None:
-        """Note proposals, and compare each settlement with its proposal."""
+        """Record proposals, and compare each settlement with its proposal."""
         event = line.event
         match event:
             case e.OutcomeProposed():

@@ -105,9 +105,9 @@ class HaltRow(Shape):
         "more and that its runs in the scope have stopped, except for calls in flight."
     )
     is_staged: bool = Field(description="Whether the halt is lifted for some runs.")
-    share: str = Field(description="Percentage of the runs that it lets through.")
-    agents: list[str] = Field(description="Agents whose runs it lets through.")
-    tags: list[str] = Field(description="Tags whose runs it lets through.")
+    share: str = Field(description="Percentage of the runs that the halt lets through.")
+    agents: list[str] = Field(description="Agents whose runs the halt lets through.")
+    tags: list[str] = Field(description="Tags whose runs the halt lets through.")
     revision: int = Field(description="Increases with each change of the halt.")
     by: ActorName
     why: str = Field(description="Justification for the halt.")

@@ -64,10 +64,10 @@ class StageBody(SteerBody):
     """Lift a halt for some runs: a percentage, named agents, or tags. Replaces any earlier stage; with nothing given,
     the halt applies fully again."""
 
-    share: Share | None = Field(default=None, description="Percentage of the runs that it lets through.")
-    agents: Names | None = Field(default=None, description="Agents whose runs it lets through.")
+    share: Share | None = Field(default=None, description="Percentage of the runs that the halt lets through.")
+    agents: Names | None = Field(default=None, description="Agents whose runs the halt lets through.")
     tags: Annotated[list[Tag], Field(max_length=50)] | None = Field(
-        default=None, description="Tags whose runs it lets through."
+        default=None, description="Tags whose runs the halt lets through."
     )
     revision: int | None = Field(
         None, ge=0, description="The halt's revision as you last read it; refused if the halt has changed since."

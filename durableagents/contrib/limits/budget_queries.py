@@ -133,7 +133,7 @@ class SharedBudgetRow(Shape):
     notices: list[BudgetNoticeRow] = Field(description="Notifications of this period.")
     last: list[BudgetPeriodRow] = Field(description="The latest past periods, newest first.")
     set_by: ActorName
-    made_at: datetime = Field(description="Time when it was created.")
+    made_at: datetime = Field(description="Time of creation.")
     off_at: datetime | None = Field(description="Time when it was switched off; null: it is active.")
 
     def _with_unit(self, amount: str | int) -> str:

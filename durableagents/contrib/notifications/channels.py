@@ -1,6 +1,6 @@
 """Chats and shared mailboxes, which administrators manage, and repeated deliveries.
 
-Each act is one transaction with a record. The record never contains a webhook's address, because whoever knows the
+Each act is one transaction with a record. The record never contains a webhook's address, because anyone who knows the
 address can post there."""
 
 from __future__ import annotations

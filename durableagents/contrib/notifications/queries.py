@@ -45,7 +45,7 @@ class DeliveryRow(Shape):
     approval_id: UUID | None = Field(description="Approval of the notification; null if it has none.")
     message: UUID | None = Field(description="Message id in the headers. A repeat has the same id.")
     due_at: datetime = Field(description="Time when it is or was due.")
-    made_at: datetime = Field(description="Time when it was created.")
+    made_at: datetime = Field(description="Time of creation.")
     ended_at: datetime | None = Field(description="Time when it was sent or given up; null while it is open.")
     tries: list[TryRow] = Field(description="Attempts to deliver it, in order.")
 

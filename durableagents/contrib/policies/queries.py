@@ -85,7 +85,7 @@ class PolicyRow(Shape):
 
     name: str = Field(description="Name of the policy.")
     version: int = Field(description="Number of its newest version.")
-    is_in_force: bool = Field(description="Whether it is in force.")
+    is_in_force: bool = Field(description="Whether the policy is in force.")
     versions: list[PolicyVersionRow] = Field(description="Newest first; at most 100.")
 
 

@@ -78,7 +78,7 @@ class TryBody(Rule):
     name: Name = Field(default="", description="Policy in force that it would replace; empty: none.")
     rule: Text = Field(default="as tried", description="Explanation that approvers would see.")
     calls: Annotated[int, Field(strict=False, ge=1, le=MAX_CALLS), NoFlag] = Field(
-        default=1000, description="Number of recorded calls to try it on."
+        default=1000, description="Number of recorded calls to try the policy on."
     )
     seen: int | str | None = Field(default=None, description="Ignored.")
     justification: str = Field(default="", description="Ignored.")

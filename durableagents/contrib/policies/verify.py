@@ -88,7 +88,9 @@ class PolicyCheck:
         elif isinstance(of, (*_LEAVES, *_READS)) and not getattr(of, "code", ""):
             self._let_go(what, applied, of)
         elif isinstance(of, e.ApprovalRequested) and "policy" in payload_of(of) and of.queue not in applied.queues:
-            self.wrong.append(f"{what}: {of.queue} is asked, but it names {', '.join(applied.queues) or 'nobody'}")
+            self.wrong.append(
+                f"{what}: {of.queue} is asked, but the policy names {', '.join(applied.queues) or 'nobody'}"
+            )
         if isinstance(of, _LEAVES):
             self.left[-1].judged = applied
 

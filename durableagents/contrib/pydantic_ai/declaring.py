@@ -219,7 +219,7 @@ def _check_declaration(
     for each in outside:
         if not NAME.fullmatch(each) or each in classes:
             raise DefinitionError(
-                f"{name}: outside names {each!r}: give a valid tool name that is not in tools={{…}} too"
+                f"{name}: outside names {each!r}: use a valid tool name that is not also in tools={{…}}"
             )
 
 

@@ -380,7 +380,7 @@ class RampRow(Shape):
     at_least: int = Field(description="Number of runs started on the newer version before the bounds apply.")
     revision: int = Field(description="Increases with each change of the ramp.")
     set_by: ActorName
-    made_at: datetime = Field(description="Time when it was created.")
+    made_at: datetime = Field(description="Time of creation.")
     halted_at: datetime | None = Field(description="Time when it halted itself; null if it did not.")
     halted_by: dict[str, Any] | None = Field(
         description="Figures that halted it; only for callers who may see all runs."

@@ -85,7 +85,7 @@ class Redaction:
         return frozenset(self._known)
 
     def notice(self, path: tuple[str, ...]) -> None:
-        """Note that a document has this path (in lower case)."""
+        """Record that a document has this path (in lower case)."""
         if self.unmatched:
             self.unmatched = {each: end for each, end in self.unmatched.items() if not matches(path, [end])}
 

@@ -46,14 +46,14 @@ class ScheduleRow(Shape):
     hidden: bool = Field(description="True if the caller may not read the input.")
     cron: str = Field(description="Minute, hour, day, month, day of the week.")
     zone: Zone
-    missed: Schedule.Missed = Field(description="Effect of planned times that were missed.")
-    overlap: Schedule.Overlap = Field(description="Effect of a previous run that has not ended.")
+    missed: Schedule.Missed = Field(description="What happens after planned times were missed.")
+    overlap: Schedule.Overlap = Field(description="What happens if the previous run has not ended.")
     tags: RunTags
     budget: dict[str, Any] | None = Field(description="Caps of its runs; null for the default.")
     set_by: str = Field(
         description="Person who last set its agent and input. Its runs start with that person's rights."
     )
-    created_at: datetime = Field(description="Time when it was created.")
+    created_at: datetime = Field(description="Time of creation.")
     updated_at: datetime = Field(description="Time of the schedule's last change.")
     is_paused: bool = Field(description="Whether it is paused.")
     stopped: str = Field(description="Why it no longer starts runs; empty if it does.")

@@ -47,7 +47,7 @@ class WebhookRow(Shape):
         description="Time until which messages are also signed with the old secret; null if there is no old secret."
     )
     set_by: ActorName
-    made_at: datetime = Field(description="Time when it was created.")
+    made_at: datetime = Field(description="Time of creation.")
     changed_at: datetime = Field(description="Time of the webhook's last change.")
     is_authentic: IsAuthentic
 

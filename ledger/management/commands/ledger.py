@@ -157,7 +157,7 @@ class Command(BaseCommand):
             except DatabaseError as error:
                 raise self._refusal(
                     f"the {what} can't be confirmed, because rows of {protected.table} never change "
-                    f"({first_line(error)}). Restore the former values with their code, or set it again"
+                    f"({first_line(error)}). Restore the former values with their code, or set the values again"
                 ) from None
             acted("row_confirm", by=by, subject=f"{protected.table} {key}", justification=why, after={"row": what})
         self.stdout.write(f"The {what} is confirmed with its present values.")

@@ -48,7 +48,7 @@ class Decision(BaseModel):
 
 
 class DecisionWithoutRecord(BaseModel):
-    """The same decision, where no recorded call is the same."""
+    """A person's decision on a call of a fork that the original run did not make."""
 
     model_config = ConfigDict(extra="forbid")
     decision: Literal["do_it_again", "no"] = Field(

@@ -79,7 +79,7 @@ class CacheGuard(Guard):
         except BadAnswer as error:
             log.warning("run %s: what the cache has for %s is not taken: %s", visit.run_id, tool.name, error)
             return None
-        # Reserved only now, so that there is no wait before the commit: an earlier reservation would turn away other
+        # Reserved only now, so that nothing waits before the commit: an earlier reservation would turn away other
         # calls near the cap.
         visit.afford(call.slot, call.attempt, A_CALL, is_reserved=True)
         visit.check_stop()

@@ -117,7 +117,7 @@ def test_an_account_that_is_closed_gone_or_newly_opened_meanwhile_gets_no_passwo
     meanwhile(monkeypatch, NEW, acts[what])
     before = records.count()
     answer = change(ada)
-    assert answer.status_code == 409 and "This changed nothing" in text_of(answer)
+    assert answer.status_code == 409 and "Nothing was changed" in text_of(answer)
     found = of.first()
     if found is None:
         assert what == "gone"

@@ -145,7 +145,7 @@ def test_a_newer_invitation_ends_the_older_one_whatever_its_capitals() -> None:
     _, newer = invite("ADA")
     older.refresh_from_db()
     assert older.revoked_at is not None and "was revoked" in text_of(accept(path))
-    assert ActRecord.objects.get(action="invitation_revoke").justification.startswith("Replaced by another one")
+    assert ActRecord.objects.get(action="invitation_revoke").justification.startswith("Replaced by another invitation")
     assert accept(newer).status_code == 302 and [*User.objects.filter(username__iexact="ada")] == [
         User.objects.get(username="ADA")
     ]

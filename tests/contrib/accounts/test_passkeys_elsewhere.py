@@ -66,7 +66,7 @@ def test_a_damaged_row_breaks_no_page_and_can_be_taken_away(olga: Someone, data:
     ("said", "why"),
     [
         ({"public_url": None, "stage": "production"}, "set DURABLEAGENTS_BASE_URL"),
-        ({"public_url": "http://agents.example.org"}, "https alone"),
+        ({"public_url": "http://agents.example.org"}, "only for https"),
         ({"public_url": "https://192.0.2.7"}, "numbers"),
         ({"public_url": "https://[2001:db8::1]:8443"}, "numbers"),
         ({"public_url": "https://agents.example.org", "passkey_domain": "example.com"}, "DURABLEAGENTS_PASSKEY_DOMAIN"),

@@ -163,7 +163,7 @@ def test_what_is_proposed_under_an_idempotency_key_is_kept_once(
 def test_another_value_than_the_one_that_was_read_is_something_else(guarded: None, anna: Actor, bert: Actor) -> None:
     change = proposed(lambda: queues.change("legal", QueueChangeBody(title="Law", justification=WHY), by=anna))
     queues.change("legal", QueueChangeBody(title="Rules", justification=WHY), by=Actor("os", "root", auth="shell"))
-    with pytest.raises(changes.ChangedMeanwhile, match="would now have another effect"):
+    with pytest.raises(changes.ChangedMeanwhile, match="would now have a different effect"):
         agreed(change, bert)
     assert queues.find("legal").title == "Rules"
 

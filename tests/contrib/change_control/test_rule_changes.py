@@ -293,9 +293,9 @@ def test_every_family_has_acts_and_every_act_keeps_what_it_is_given() -> None:
 
 def test_where_two_people_give_roles_an_invitation_gives_none(guarded: None, anna: Actor) -> None:
     fields: dict[str, Any] = {"name": "new", "email": "new@example.org", "by": anna, "justification": WHY}
-    with pytest.raises(InvalidInput, match="Two people give roles"):
+    with pytest.raises(InvalidInput, match="Roles need two people"):
         invitations.invite(roles=["operator"], is_admin=False, **fields)
-    with pytest.raises(InvalidInput, match="Two people give roles"):
+    with pytest.raises(InvalidInput, match="Roles need two people"):
         invitations.invite(roles=[], is_admin=True, **fields)
     row, _ = invitations.invite(roles=[], is_admin=False, **fields)
     assert row.roles == []

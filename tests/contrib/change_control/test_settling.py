@@ -134,7 +134,7 @@ def test_nobody_is_two_people(run: Run, ann: Actor, ben: Actor) -> None:
     says(run, ann)
     fiona = somebody("fiona", "approver_finance")
     before = dump()
-    with pytest.raises(AlreadySaid, match="another operator must agree"):
+    with pytest.raises(AlreadySaid, match="another operator must confirm"):
         says(run, ann)
     for by in (ann, ben):
         with pytest.raises(Forbidden, match="An API key can't"):

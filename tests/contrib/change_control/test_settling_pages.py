@@ -99,7 +99,7 @@ def test_someone_who_agrees_with_what_stands_no_more_is_told_and_keeps_their_tex
     before = dump()
     refused = ben.post(f"/runs/{run.id}/reconciliations", form)
     html = refused.content.decode()
-    assert refused.status_code == 409 and "The proposal you agree with has changed" in html and dump() == before
+    assert refused.status_code == 409 and "The proposal that you confirmed has changed" in html and dump() == before
     assert "I see it too, in the archive." in html and 'id="agree-form"' in html
     assert agreeing(html)["agrees_with"] == "1", "the form is about what is said now"
 

@@ -57,7 +57,7 @@ def test_a_forged_first_word_settles_nothing(run: Run, ann: Actor, ben: Actor) -
         authentic.seq,
     )
     assert word(run) is None, "no page shows it either"
-    with pytest.raises(IllegalTransition, match="Its journal is damaged"):
+    with pytest.raises(IllegalTransition, match="The run's journal is damaged"):
         says(run, ann, DID_NOT)
     assert events_of(run, "ToolReconciled") == 0
 
@@ -77,7 +77,7 @@ def test_what_one_settled_alone_where_it_takes_two_is_found(situations: Situatio
     says(run, ann)
     assert problems(run) == []
     guarded_since(timedelta(minutes=5))
-    assert any("by one person, although two must settle it" in found for found in problems(run))
+    assert any("by one person, although two people must settle it" in found for found in problems(run))
 
 
 WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {

@@ -268,7 +268,7 @@ def test_a_key_that_is_gone_without_a_record_is_a_problem(stage: Stage) -> None:
     cold()
     assert "can't be read" in verify(run.pk).problems[0]
     assert "its last event is not an erasure" in " ".join(verify(other.pk).problems)
-    assert "it was put back" in " ".join(verify(third.pk).problems)
+    assert "it was restored" in " ".join(verify(third.pk).problems)
     with without_triggers() as cursor:
         cursor.execute("DELETE FROM encryption_erasure WHERE run_id = %s", [third.pk])
     found = " ".join(problem for each in verify_registers() for problem in each.problems)

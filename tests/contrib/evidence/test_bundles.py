@@ -98,7 +98,7 @@ def test_a_redacted_bundle_proves_what_it_leaves_out(paid: UUID, saved: Saved) -
         assert readable.count("(title left out)") == (2 if choice.is_without_payloads else 0)
         assert "{'left out'" not in readable
         answer = verified(path, "--full", full)
-        assert answer.code == 0 and "are those of the full bundle" in answer.text, answer.text
+        assert answer.code == 0 and "match the full bundle" in answer.text, answer.text
         assert verified(path, "--full", path).code == 1
     altered = saved(full.read_bytes().replace(b"as quoted", b"as agreed"))
     assert verified(path, "--full", altered).code == 2
@@ -159,7 +159,7 @@ def test_tokens_of_callbacks_are_never_in_a_bundle(stage: Stage, tools: Toolbox,
     assert "stored" in sent and "left_out" not in sent and len(token) == 64
     assert token.encode() not in b"".join(files.values())
     answer = verified(saved(bundle))
-    assert "4 of 4 contents are what the sealed bytes hold" in answer.text
+    assert "4 of 4 contents match the sealed bytes" in answer.text
 
 
 def test_stored_tokens_of_older_runs_are_left_out(

@@ -22,7 +22,7 @@ from tests.tampering import tamper, without_triggers
 from tests.unit.engine.undoings import Reversible, names
 from tests.world import OLGA, SHOP, Asked, Notes, Outside, agent_of
 
-SINCE = r"what it goes on from was undone since: book at 0\.1/1"
+SINCE = r"the state depends on effects that were undone since: book at 0\.1/1"
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_no_fork_begins_at_what_was_undone_since_wherever_that_was_done(stage: S
         with pytest.raises(InvalidInput, match=SINCE):
             cut_at(fresh(each), visit)
         fields = {x.visit: x.problem for x in visits_of(fresh(each))}
-        assert "was undone since: book at 0.1/1" in fields[visit]
+        assert "were undone since: book at 0.1/1" in fields[visit]
     assert {x.visit: x.problem for x in visits_of(fresh(again))}[1] == ""
     assert [x.outcome for x in cut_at(fresh(child), 1).effects if x.tool == "book"] == ["undone", "undone"]
 

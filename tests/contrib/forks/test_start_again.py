@@ -93,7 +93,7 @@ def test_an_effect_that_nobody_has_decided_keeps_it_from_starting(stuck: Run) ->
         ([Verdict("0.2/1", 0, "happened")], "is not decided"),
         ([Verdict("0.2/1", 0, "happened"), Verdict("0.2/1", 0, "unknown"), Verdict("0.2/2", 0, "unknown")], "twice"),
         ([Verdict("0.2/1", 0, "maybe"), Verdict("0.2/2", 0, "unknown")], "is not decided"),
-        ([Verdict("0.2/1", 0, "did_not"), Verdict("0.2/2", 0, "unknown")], "on record as done"),
+        ([Verdict("0.2/1", 0, "did_not"), Verdict("0.2/2", 0, "unknown")], "is recorded as done"),
         (
             [Verdict("0.2/1", 0, "unknown"), Verdict("0.2/2", 0, "unknown"), Verdict("0.9/9", 0, "unknown")],
             "not an effect",
@@ -125,7 +125,7 @@ def test_an_intent_that_can_not_be_read_is_told_by_its_row(stage: Stage, stuck: 
     tear(stuck, "ToolReturned")
     first = next(x for x in read_remains(stuck).effects if x.slot == "0.2/1")
     assert (first.tool, first.external_id, first.is_verified, first.has_result) == ("order", "order:a", False, False)
-    with pytest.raises(InvalidInput, match="doesn't have what it gave"):
+    with pytest.raises(InvalidInput, match="its result is not in the record"):
         again(stuck, *decided(stuck))
     audit = [Verdict("0.2/1", 0, "happened", result={"ref": "order:a", "amount": 1}), Verdict("0.2/2", 0, "happened")]
     made = again(stuck, *audit)

@@ -105,7 +105,9 @@ def test_each_visit_that_can_not_be_forked_says_why(stage: Stage, olga: Reader, 
     undone = stage.start(failing(tools, [["book"], ["book"]], name="page-undone"))
     stage.settle(undone)
     page = olga.get(f"/runs/{undone.pk}/fork").content.decode()
-    assert "what it goes on from was undone since: book at 0.1/1" in page and "here it began to undo" in page
+    assert (
+        "the state depends on effects that were undone since: book at 0.1/1" in page and "here it began to undo" in page
+    )
     assert "?visit=1" in page and "?visit=2" not in page and "?visit=3" not in page
     tamper("UPDATE ledger_event SET clear = '\\xff00' WHERE run_id = %s AND kind = 'ToolInvoked'", undone.pk)
     page = olga.get(f"/runs/{undone.pk}/fork").content.decode()

@@ -61,9 +61,9 @@ def test_an_installation_says_in_one_line_what_is_limited() -> None:
         ("tool:a at_once=1 at_once=2", "each once"),
         ("tool:a at_once=1; tool:a at_once=2", "named twice"),
         ("tool:a* at_once=1", "use a star only as the whole name"),
-        ("tool:a burst=3", "give per_minute too"),
+        ("tool:a burst=3", "set per_minute too"),
         ("tool:a breaker=101", "whole number from 1 to 100"),
-        ("tool:a rest=5", "give breaker too"),
+        ("tool:a rest=5", "set breaker too"),
     ],
 )
 def test_what_can_not_be_is_refused_with_what_would_be_right(text: str, why: str) -> None:

@@ -188,7 +188,7 @@ def test_failures_are_retried_and_a_gone_device_ends(stage: Stage, tools: Toolbo
     row.refresh_from_db()
     device.refresh_from_db()
     assert row.state == "dead" and row.note == "it answered 410" and [t["outcome"] for t in row.tries][-1] == "refused"
-    assert device.ended_at is not None and "no longer knows it" in device.why
+    assert device.ended_at is not None and "no longer knows the device" in device.why
     assert len({headers["Topic"] for _, headers, _ in service.came}) == 1  # one message, however often it is sent
     assert {entry["tag"] for entry in service.told(phone)} == {row.message.hex if row.message else ""}
     subscribed(fiona, laptop)

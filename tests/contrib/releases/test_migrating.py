@@ -174,7 +174,7 @@ def test_a_lower_schema_loses_nothing_silently(stage: Stage, tools: Toolbox) -> 
     renamed(tools, state=Less, initial=lambda asked: Less(asked=asked))
     found = moved(run)
     assert (found.how, found.code) == ("refused", "state_lost") and "no field for seen" in found.why
-    assert "lower schema" in found.why
+    assert "older schema" in found.why
     sound(run)
 
 

@@ -251,4 +251,4 @@ def test_what_messages_changed_of_two_numbers_is_not_mixed_by_a_move(stage: Stag
     with_sheets(stage, tools, own, "2.0.0")
     before = dump()
     found = moved(run, nodes={"wait": "wait"})
-    assert found.code == "message_lost" and "under another number" in found.why and dump() == before
+    assert found.code == "message_lost" and "under a different schema number" in found.why and dump() == before

@@ -103,7 +103,7 @@ def test_a_run_whose_earlier_visits_the_newest_code_would_do_otherwise_is_refuse
     assert moved(run, "1.0.0", "2.0.0") == "reentered"
     stage.settle(run)
     go(stage, run)
-    with pytest.raises(InvalidRecording, match=r"does not pass in memory.*0\.1/1"):
+    with pytest.raises(InvalidRecording, match=r"fails when run in memory.*0\.1/1"):
         make_test(run.pk, paths=(), salt=b"salt", payloads="full")
 
 

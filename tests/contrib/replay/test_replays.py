@@ -248,7 +248,7 @@ async def breaks(notes: Notes, ctx: Context) -> Any:
     [
         (
             leaves_out,
-            'at 0.1/2 the record says: refund({"order_id": "A-1", "usd": 250}); the code: does not ask for it',
+            'at 0.1/2 the record says: refund({"order_id": "A-1", "usd": 250}); the code: does not request it',
         ),
         (asks_another, "at 0.1/2 the record says: refund("),
         (other_arguments, "usd is 250 on record, and 251 in what the code gives"),
@@ -335,7 +335,7 @@ def test_what_can_not_be_replayed_is_refused_by_name(tmp_path: Path) -> None:
         (file_text(first).replace("RunCreated", "RunInvented"), "it is damaged"),
         (
             file_text(first).replace('"graph_id": "replayed@1.0.0"', '"graph_id": "other@1.0.0"'),
-            "it is damaged: it is of",
+            "it is damaged: it is for",
         ),
         (json.dumps({**file_data(first), "events": [3]}), "it is damaged"),
     ):

@@ -202,7 +202,7 @@ def test_what_no_story_tells_is_refused_by_name() -> None:
 def test_a_test_that_would_not_pass_is_not_given() -> None:
     whole = told(Harness(desk, {}))
     lies = [*whole.later[:-1], e.RunCompleted(payload="otherwise")]
-    with pytest.raises(InvalidRecording, match=r"does not pass in memory: .*the run ends with"):
+    with pytest.raises(InvalidRecording, match=r"fails when run in memory: .*the run ends with"):
         proven_source_of_test(replace(whole, later=lies))
 
 
@@ -215,7 +215,7 @@ def test_a_place_that_is_left_out_is_named() -> None:
     record["0.2/2"] = {"tool": "post", "args": {}, "returns": {}}
     again = Harness(desk, {}, record=record)
     again.assert_completed(story.output)
-    with pytest.raises(AssertionError, match=r"on record, and not made: post\(\{\}\) at 0.2/2"):
+    with pytest.raises(AssertionError, match=r"recorded, but not made: post\(\{\}\) at 0.2/2"):
         again.assert_follows_record()
 
 
@@ -242,7 +242,7 @@ def test_the_command_writes_a_test_of_a_run_of_the_database(stage: Stage, tmp_pa
     run(text)
     assert "key:shop" not in text and "'is': 'uuid'" in text and str(made.id) in text
     code, _, err = command("to-test", str(made.id), "--out", str(target), capsys=capsys)
-    assert code == 2 and "exists already" in err and target.read_text() == text
+    assert code == 2 and "already exists" in err and target.read_text() == text
     code, out, _ = command("to-test", str(made.id), "--redact", "order_id", capsys=capsys)
     assert code == 0 and "A-2" not in out
     run(out)

@@ -209,7 +209,7 @@ def test_scheduled_reports_are_stored_once_with_their_digest_and_mailed(
     assert sha256(api.get(f"stored-reports/{row.pk}").content).hexdigest() == row.sha256
     assert Reader(person("fay", "approver_finance")).get(f"/audit/reports/stored/{row.pk}").status_code == 403
     tamper("UPDATE reports_storedreport SET content = replace(content, '0', '1') WHERE id = %s", row.pk)
-    assert "no longer has its digest" in reader.read(f"/audit/reports/stored/{row.pk}")
+    assert "no longer matches its digest" in reader.read(f"/audit/reports/stored/{row.pk}")
     assert api.get(f"stored-reports/{row.pk}").status_code == 404
     settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"report_schedule": "off"})
     assert in_thread(schedule.store) == 0 and is_due(schedule.store_is_due) is False

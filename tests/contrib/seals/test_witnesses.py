@@ -280,7 +280,9 @@ def test_what_was_not_taken_is_sent_again_in_order(new_run: NewRun, server: Serv
     assert [body["number"] for _, body in server.got] == [1, 2, 2, 3, 4]
 
 
-@each_case("answer, why", [(302, "a redirect, and none is followed"), (404, "answered 404"), (401, "answered 401")])
+@each_case(
+    "answer, why", [(302, "a redirect, and redirects are not followed"), (404, "answered 404"), (401, "answered 401")]
+)
 def test_any_other_answer_is_a_failure(new_run: NewRun, server: Server, answer: int, why: str) -> None:
     witness = read_witness(server.address)
     several_seals(new_run, 1)
@@ -341,7 +343,7 @@ def test_a_bucket_with_object_lock_keeps_each_seal_and_overwrites_none(new_run: 
         settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"seal_witnesses": [witness]})
         run_id = several_seals(new_run, 2)
         tamper("UPDATE seals_seal SET at = at - interval '16 minutes'")
-        assert "never tried" in status_of(witness).problem
+        assert "has never been tried" in status_of(witness).problem
         settings.STORAGES["seals"] = {**backend, "OPTIONS": {**options, "bucket_name": "none"}}
         fresh_storages(settings)
         assert deliver(witness) == 0 and "NoSuchBucket" in Delivery.objects.get().error

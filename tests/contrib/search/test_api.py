@@ -186,7 +186,7 @@ def test_expressions_match(
         ("urgent = true and custmer = ACME", 19, "isn't an attribute"),
         ("score = 1", 1, "a keyword and a number of different agents"),
         ("urgent = yes", 10, "neither true nor false"),
-        ("urgent > true", 8, "by order"),
+        ("urgent > true", 8, "with < or >"),
         ("amount > lots", 10, "not a number"),
         ("due = 31.3.2026", 7, "no day"),
         ("labels = late", 8, "compares the list"),

@@ -120,7 +120,7 @@ def test_what_was_rejected_in_this_run_is_a_persons_whatever_was_asked_between(
     again = Approval.objects.get(run=case.run, state="open")
     assert (again.revision, again.same) == (1, grant.same)
     swept()
-    assert state(case.run) == "open" and "rejected or expired before" in str(refused(again, grant))
+    assert state(case.run) == "open" and "was rejected, or expired, earlier" in str(refused(again, grant))
     assert paid(tools) == 2 and not StandingUse.objects.exists()
 
 

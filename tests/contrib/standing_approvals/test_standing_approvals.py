@@ -590,7 +590,7 @@ def test_a_forged_grant_answers_nothing(stage: Stage, fiona: Actor, what: str, a
     swept()
     assert state(case.run) == "open" and StandingUse.objects.count() == 1
     assert any("was added or changed outside the application" in problem for problem in named())
-    assert any("no decision gave it" in problem for problem in verify(grant.run_id).problems)
+    assert any("no decision includes it" in problem for problem in verify(grant.run_id).problems)
     assert find_page(User.objects.get(username="boss"))
 
 
@@ -606,7 +606,7 @@ def test_a_forged_use_stops_the_grant(stage: Stage, amount: str, agent: Agent, g
         )
     swept()
     assert state(case.run) == "open"
-    assert any("but no event records it" in problem for problem in verify(grant.run_id).problems)
+    assert any("but no event records that" in problem for problem in verify(grant.run_id).problems)
 
 
 def test_whatever_says_that_it_was_taken_back_takes_it_back(stage: Stage, agent: Agent, grant: StandingGrant) -> None:

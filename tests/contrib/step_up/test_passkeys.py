@@ -305,10 +305,10 @@ def test_nobody_changes_or_takes_away_what_was_signed(said: Run) -> None:
         ('UPDATE approvals_assertion SET terms = terms || \'{"plan_hash": "00"}\'', "was signed for something else"),
         ("UPDATE approvals_assertion SET terms = '[]'", "can't be read"),
         ('UPDATE approvals_assertion SET terms = terms || \'{"nonce": "x"}\'', "challenge is not that of its terms"),
-        ("UPDATE approvals_assertion SET rp_id = 'evil.example'", "for another site"),
+        ("UPDATE approvals_assertion SET rp_id = 'evil.example'", "for a site other than"),
         ("UPDATE approvals_assertion SET origin = 'https://evil.example'", "made on a page of"),
-        ("UPDATE approvals_assertion SET credential = 'x'", "not the one that was made for it"),
-        ("UPDATE approvals_assertion SET person = person + 1", "is by another account"),
+        ("UPDATE approvals_assertion SET credential = 'x'", "not the one made for that decision"),
+        ("UPDATE approvals_assertion SET person = person + 1", "is by a different account from"),
     ],
 )
 def test_a_part_of_it_that_was_changed_is_found(said: Run, sql: str, told: str) -> None:
@@ -331,7 +331,7 @@ def test_one_that_somebody_signed_with_a_key_of_their_own_is_found(said: Run) ->
     )
     assert Assertion.objects.get().signed.problem() == ""
     found = problems(said)
-    assert any("not the one that was made for it" in each for each in found), found
+    assert any("not the one made for that decision" in each for each in found), found
     assert any("no passkey of this key was ever set up" in each for each in found), found
 
 

@@ -81,7 +81,7 @@ def test_taking_one_away_closing_the_gap_and_linking_again_is_found_by_the_codes
         "UPDATE ledger_register SET n = 3, chain = (SELECT hash FROM ledger_actrecord WHERE n = 3) WHERE name = 'acts'"
     )
     found = problems()["acts"]
-    assert len(found) == 2 and all("not at this place" in problem for problem in found)
+    assert len(found) == 2 and all("not for this place" in problem for problem in found)
 
 
 @pytest.mark.needs("accounts")

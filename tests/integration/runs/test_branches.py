@@ -151,7 +151,7 @@ def test_a_verdict_names_its_call_where_several_are_unknown(stage: Stage, tools:
     assert len([x for x in answers if isinstance(x, IllegalTransition)]) == 5
     check_against_journal(run)
     assert stage.drive() == "parked" and [w.id for w in waiting(run)] == [mail.id]
-    with pytest.raises(IllegalTransition, match="has been settled"):
+    with pytest.raises(IllegalTransition, match="has already been settled"):
         settle(receipt={"ref": "the fax"}, wait_id=fax.id)
     settle(receipt={"ref": "the mail"}, wait_id=mail.id)
     assert stage.drive() == "completed" and output(run) == ["the mail", "the fax"]

@@ -151,8 +151,8 @@ def test_a_hit_that_names_a_read_that_nobody_made_is_found(stage: Stage, cache: 
     right = {"run_read": str(first.id), "slot_read": "0.1/1", "result": {"ref": "look:a", "amount": 1}}
     late = (now() + timedelta(days=1)).isoformat()
     for wrong, problem in (
-        ({"slot_read": "0.1/7"}, "that its journal doesn't have"),
-        ({"result": {"ref": "evil"}}, "differs from what run"),
+        ({"slot_read": "0.1/7"}, "that is not in its journal"),
+        ({"result": {"ref": "evil"}}, "differs from the value that run"),
         ({"run_read": "x"}, "which does not exist"),
         ({"read_at": late}, "after the time of the event"),
     ):

@@ -90,7 +90,7 @@ def test_a_worker_of_the_last_release_leaves_newer_runs_to_newer_workers(
     this.update(protocol=PROTOCOL - 1)
     Served.objects.create(worker=stage.worker.id, graph_id=agent.graph_id)
     assert [one.run_id for one in stage.claim(limit=10)] == [before.id]
-    assert "only workers of the last release" in (why_not_driven(fresh(after), drivable()) or "")
+    assert "only workers of the previous release" in (why_not_driven(fresh(after), drivable()) or "")
     this.update(protocol=PROTOCOL - 2)
     with pytest.raises(psycopg.Error, match=f"has protocol {PROTOCOL - 2}, but the database has protocol {PROTOCOL}"):
         stage.claim()

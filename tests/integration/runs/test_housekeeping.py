@@ -167,7 +167,7 @@ def test_retried_undo_looks_at_children_again(stage: Stage, outside: Outside, mo
     scene.drive()
     (wait,) = waiting(run)
     assert (fresh(run).state, wait.kind) == ("waiting_event", "child")
-    with pytest.raises(IllegalTransition, match="retry it if it only waits"):
+    with pytest.raises(IllegalTransition, match="retry it if it is only waiting"):
         lifecycle.cancel(run.pk, by=OLGA, justification="no more")
     assert lifecycle.retry(run.pk, by=OLGA, justification="it waits too long").state == "compensating"
     child = Run.objects.get(parent=run.pk)

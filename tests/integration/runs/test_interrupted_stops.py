@@ -87,7 +87,7 @@ def test_a_wait_that_is_settled_is_not_settled_again_no_matter_who_asks(stage: S
     assert first.resolution == "fired"
     first_at = first.resolved_at
     stale.refresh_from_db()
-    with pytest.raises(IllegalTransition, match="the first outcome stands"):
+    with pytest.raises(IllegalTransition, match="the first outcome is final"):
         resolve(stale, "answered", by="user:olga", now=now())
     again = Wait.objects.get(pk=wait.id)
     assert (again.resolution, again.resolved_at) == ("fired", first_at)

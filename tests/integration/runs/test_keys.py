@@ -269,7 +269,7 @@ def test_a_run_that_has_not_begun_in_time_ends_with_the_reason(name: str, stage:
     assert stage.claim() == [], "no worker begins it in the moment before somebody looks"
     assert timers.sweep_starts() == 1 and state(run) == "cancelled"
     (found,) = events(run, e.RunCancelled)
-    assert "it was to start before" in found.payload["justification"] and found.by == "system:sweeper"
+    assert "it should have started before" in found.payload["justification"] and found.by == "system:sweeper"
     assert timers.sweep_starts() == 0
 
 

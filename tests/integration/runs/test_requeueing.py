@@ -88,12 +88,12 @@ def test_one_that_waits_for_its_next_try_is_taken_now(stage: Stage, tools: Toolb
     assert stage.drive() == "idle"
     given(run)
     assert kinds(run)[-1] == "RunRequeued" and not Incident.objects.exists()
-    with pytest.raises(IllegalTransition, match="is ready already"):
+    with pytest.raises(IllegalTransition, match="is already ready"):
         given(run)
     # Its retry delay is over: it needs nobody.
     now = database_now()
     Run.objects.filter(pk=run.pk).update(updated_at=now - timedelta(minutes=1), ready_at=now - timedelta(seconds=1))
-    with pytest.raises(IllegalTransition, match="is ready already"):
+    with pytest.raises(IllegalTransition, match="is already ready"):
         given(run)
     assert stage.drive() == "completed"
     check_against_journal(run)

@@ -95,7 +95,7 @@ def withheld(**more: Any) -> e.Event:
 FORGED: dict[str, tuple[list[e.Event], str]] = {
     "a verdict of no look": ([withheld(place="0", source="tool look", to="model mind")], "belongs to no screening"),
     "a hook that was not asked": ([screened(replaced=1), withheld(hook="other")], "other@1 was not asked"),
-    "more refused than verdicts": ([screened(refused=1)], "unlike the verdicts"),
+    "more refused than verdicts": ([screened(refused=1)], "unlike its verdicts"),
     "something put in a place unasked": (
         [screened(payload={"stands": {"arguments": {"name": "evil"}}})],
         "that no hook replaced",

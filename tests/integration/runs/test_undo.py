@@ -70,7 +70,7 @@ def test_first_undo_commit_makes_it_compensating(stage: Stage, tools: Reversible
 def test_cancel_asks_only_if_something_can_be_undone(stage: Stage, waits: Agent, outside: Outside) -> None:
     run = stage.start(waits)
     stage.settle(run)
-    with pytest.raises(InvalidInput, match="say `undo` or `leave`") as refused:
+    with pytest.raises(InvalidInput, match="choose `undo` or `leave`") as refused:
         lifecycle.cancel(run.id, by=OLGA, justification="no more")
     (named,) = refused.value.extra["errors"]
     assert named["field"] == "effects" and named["problem"] == "book (book:a): undone by unbook"
@@ -157,7 +157,7 @@ def test_nobody_fails_a_run_that_undoes_by_a_verdict(stage: Stage, tools: Revers
     outside.trouble("unpost", TransportError("cut"))
     run = stage.start(failing(tools, [["book", "post"]]))
     assert stage.settle(run) == "parked"
-    with pytest.raises(IllegalTransition, match="Say whether this call happened"):
+    with pytest.raises(IllegalTransition, match="State whether this call happened"):
         stage.reconcile(run, "fail")
     stage.reconcile(run, "did_not")
     assert stage.settle(run) == "failed" and names(outside) == ["book", "post", "unpost", "unbook"]

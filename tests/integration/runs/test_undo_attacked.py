@@ -93,7 +93,7 @@ def test_old_budget_wait_ends_nothing_half_undone(stage: Stage, tools: Reversibl
     lifecycle.resume(run.id, by=OLGA, justification="nobody need raise that")
     stage.settle(run)
     assert fresh(run).is_undoing and {wait.kind for wait in waiting(run)} == {"approval", "budget"}
-    with pytest.raises(IllegalTransition, match="which no cap limits"):
+    with pytest.raises(IllegalTransition, match="to which caps don't apply"):
         raising.set_budget(run.id, Budget(tool_calls=2), by=OLGA, justification="it was said so")
     Wait.objects.filter(run_id=run.id, kind="budget").update(deadline=now() - timedelta(seconds=1))
     timers.sweep()

@@ -420,7 +420,7 @@ def test_taking_an_event_away_and_closing_the_gap_with_everything_recomputed_is_
         )
         prev = link
     tamper("UPDATE ledger_head SET seq = seq - 1, chain = %s WHERE run_id = %s", prev, run.id)
-    assert any("not at its place in this run" in problem for problem in verify(run.id, using=()).problems)
+    assert any("not for its place in this run" in problem for problem in verify(run.id, using=()).problems)
 
 
 # --- from a shell ---------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ def test_another_attempt_under_a_yes_is_the_last_that_used_it(stage: Stage, tool
     gate = Wait.objects.get(run=run, kind="approval")
     assert gate.consumed_attempt == 1 and verify(run.id).problems == []
     tamper("UPDATE runs_wait SET consumed_attempt = 0 WHERE id = %s", gate.id)
-    assert any("used it last, but the journal says otherwise" in problem for problem in verify(run.id).problems)
+    assert any("used it last; the journal says otherwise" in problem for problem in verify(run.id).problems)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def test_from_nobody_to_a_decision(bare: Site, somebody: Callable[[], Page]) -> 
     # someone with access to the machine does
     root = somebody()
     link = first_administrator(root, bare)
-    expect(root.locator("main")).to_contain_text("Nobody decides")
+    expect(root.locator("main")).to_contain_text("Nobody may decide here")
     stranger.goto(link)
     expect(stranger.locator("main")).to_contain_text("has been used")
     # people are invited, and see what they may

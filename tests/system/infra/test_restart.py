@@ -171,7 +171,7 @@ def test_new_code_that_does_not_start_leaves_the_old_serving(site: Installation)
         done = site.run_to_its_end("--restart", COUNTER_FILE="/nowhere/effects")
     finally:
         broken.unlink()
-    assert_refused(done, "given up")
+    assert_refused(done, "the restart failed")
     assert status.read_text().startswith("failed: ")
     assert parts(site) == before and site.is_ready()
 

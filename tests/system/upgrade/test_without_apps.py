@@ -101,12 +101,12 @@ def test_apps_are_left_out_and_put_back(postgres: Mapping[str, str], django_db_s
         assert "SQL differs" in run(urls, tmp_path, rest, "-c", _MISFIT)
         assert migrated(rest) == "", "their tables stay, their functions and triggers go"
         refused = run(urls, tmp_path, "encryption,restore_hold", "manage.py", "migrate", "-v0")
-        assert "INSTALLED_APPS lacks durableagents.contrib.encryption" in refused and "put it back" in refused
+        assert "INSTALLED_APPS lacks durableagents.contrib.encryption" in refused and "add it again" in refused
         with psycopg.connect(urls["owner"], autocommit=True) as owner:
             for needed, begin, end in NEEDED:
                 owner.execute(begin)
                 refused = run(urls, tmp_path, rest, "manage.py", "migrate", "-v0")
-                assert needed in refused and "put it back" in refused
+                assert needed in refused and "add it again" in refused
                 owner.execute(end)
         assert migrated("none") == "", "they find their tables again"
         assert "needs durableagents.contrib.halts" in run(urls, tmp_path, "halts", "manage.py", "check")

@@ -415,7 +415,9 @@ class Performance:
         """Return the app's own verification problems; faults alone must cause none."""
         problems = patiently(lambda: verify(UUID(run_id))).problems
         if self._schedule.sharing == "refill":  # it ends months at will, which the calendar doesn't know
-            problems = [problem for problem in problems if "in another period than it began in" not in problem]
+            problems = [
+                problem for problem in problems if "in a period other than the one in which it began" not in problem
+            ]
         return [Finding("broken", run_id, f"verification: {problem}") for problem in problems]
 
     def _children(self, run_id: str) -> list[Facts]:
