@@ -255,6 +255,12 @@ class ApprovalDetail:
         return titles_of(agent_here(self.approval.run.graph_id)).get(node) or node.replace("_", " ")
 
     @property
+    def has_models(self) -> bool:
+        """Return whether the agent may use a model; True if this process lacks its code."""
+        agent = agent_here(self.approval.run.graph_id)
+        return agent is None or bool(agent.assistants)
+
+    @property
     def name(self) -> str:
         """Return the browser tab's title: what is to be approved, and what or whom it concerns."""
         return f"{plainly(self.title)}{f' · {line_of(self.about)}' if self.about else ''}"

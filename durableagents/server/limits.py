@@ -63,7 +63,8 @@ class Headers:
             await answer(scope, send, problems.document(400, "malformed", "Malformed request", wrong))
         elif header_bytes(scope) > HEADER_LIMIT:
             too_large = f"The headers are larger than {_size(HEADER_LIMIT)}."
-            await answer(scope, send, problems.document(431, "too-large", "Too large", too_large))
+            problem = problems.document(431, "too-large", "The request's headers are too long", too_large)
+            await answer(scope, send, problem)
         elif scope["path"] == "/healthz" and scope["method"] in ("GET", "HEAD"):
             # Answered by the event loop, which shows that the loop runs and needs no thread.
             await _say_alive(scope, send)

@@ -25,7 +25,9 @@ AgentVersion = Annotated[str, Field(description="Version of the agent.")]
 ToolName = Annotated[str, Field(description="Name of the tool.")]
 ReplayClass = Annotated[str, Field(description="Rule for repeating a call of the tool: its replay class.")]
 Slot = Annotated[str, Field(description="Name of the step in the run's journal.")]
-Attempt = Annotated[int, Field(description="Number of the step's attempt, from 0.")]
+Attempt = Annotated[
+    int, Field(description="Number of the step's attempt: 0 for the first, which the console calls attempt 1.")
+]
 Seq = Annotated[int, Field(description="Number of the journal event.")]
 RunTags = Annotated[list[str] | dict[str, str], Field(description="Tags of the run: an array of texts or an object.")]
 Zone = Annotated[str, Field(description="IANA time zone, such as Europe/Berlin.")]

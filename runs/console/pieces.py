@@ -47,6 +47,8 @@ STANDINGS: dict[str, tuple[str, str, str, str]] = {
     "unknown": ("unknown", "unsure", "May have happened. Not repeated without a decision.", "muted"),
     "settled_not": ("did not happen", "hold", "Settled by a person. About to be sent again.", "muted"),
 }
+# The verdict of a person and the status of the effect that it led to.
+_SETTLED = {("happened", "committed"), ("did_not", "settled_not")}
 _CLASSES = {"idempotent_with_key": "idempotent", "unsafe_on_replay": "not repeatable", "": "never sent"}
 
 
@@ -102,7 +104,11 @@ def _sending(e: Effect) -> str:
             html += ", one effect" if e.status == "committed" else " under one key"
     elif e.sends == 1:
         html += " · sent once"
-    return f"{html} · {e.attempts} attempts" if e.attempts > 1 else html
+    if e.attempts > 1:
+        html += f" · {e.attempts} attempts"
+    if (e.verdict, e.status) in _SETTLED:
+        html += f" · settled by {escape(e.settled_by)}"
+    return html
 
 
 def _afterwards(e: Effect) -> str:

@@ -51,8 +51,9 @@ class ToolCall:
     """Facts about the current call, for a tool's function.
 
     `run_id` and `trace_id` identify the run; they stay the same when it is resumed. `tool` is the tool's name, `slot`
-    the call's place in the run, and `attempt` the number of recorded decisions to send it again. `key` is the
-    idempotency key to send with the call: it is the same for each repeat, and None for tools that aren't keyed.
+    the call's place in the run, and `attempt` the number of recorded decisions to send it again: 0 for the first
+    attempt. `key` is the idempotency key to send with the call: it is the same for each repeat, and None for tools that
+    aren't keyed.
     `callback_url` is the URL to which the upstream system sends its answer later; None unless the tool `answers_later`.
     `timeout` is in seconds. `secrets` are the values of the secrets that the tool declares or its input names, by name;
     read them with `secret`.

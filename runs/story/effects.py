@@ -51,6 +51,10 @@ class Effect:
     queue: str = ""
     plan_hash: str = ""
     is_sender_done: bool = False
+    is_sender_doubtful: bool = False
+    """Whether a worker that may have sent this attempt was given up without proof that it ended."""
+    ended_pid: int = 0
+    """Process id of the worker that last sent this attempt, if it provably ended before an outcome was recorded."""
     late: str = ""
     told_of: int = 0
     contradicted: str = ""
@@ -117,6 +121,10 @@ class Effect:
         return (self.changed_at - self.sent_at).total_seconds()
 
 
+# The causes of a WorkerLost after which the worker's process has ended; compare `services.settling.senders`.
+_PROVEN = ("proof", "operator")
+
+
 @dataclass
 class Effects:
     """A run's effects by slot, in order of first appearance."""
@@ -156,8 +164,10 @@ class Effects:
 
     def lost(self, line: Fact) -> None:
         """Record that a worker's death interrupted the calls in progress."""
+        pid = int(line.clear.get("pid") or 0) if line.clear.get("cause", "proof") in _PROVEN else 0
         for effect in self._sent.values():
             effect.interrupted, effect.touched = effect.interrupted + 1, line.seq
+            effect.ended_pid, effect.is_sender_doubtful = pid, effect.is_sender_doubtful or not pid
 
 
 def _gate(effects: Effects, line: Fact) -> None:
@@ -221,7 +231,8 @@ def _invoked(effects: Effects, line: Fact) -> None:
         effects.by_slot[slot] = effect
     effect.slot, effect.seq = slot, line.seq
     effects.turn(effect, "sent", line)
-    effect.is_sender_done = False
+    effect.is_sender_done = effect.is_sender_doubtful = False
+    effect.ended_pid = 0
     effect.replay_class = line.clear["replay_class"]
     effect.requests += (line.seq,)
     effect.attempts, effect.sends = effect.attempts + 1, effect.sends + 1
@@ -232,14 +243,14 @@ def _accepted(effects: Effects, line: Fact) -> None:
     effect = effects.at(line)
     if effect is not None:
         effects.turn(effect, "accepted", line)
-        effect.is_sender_done = not effect.interrupted
+        effect.is_sender_done = not effect.is_sender_doubtful
 
 
 def _resent(effects: Effects, line: Fact) -> None:
     effect = effects.at(line)
     if effect is not None:
         effects.turn(effect, "sent", line)
-        effect.is_sender_done = False
+        effect.is_sender_done, effect.ended_pid = False, 0
         effect.sends += 1
         if effect.interrupted:
             effects.resent.add(effect.slot)
@@ -266,7 +277,7 @@ def _failed(effects: Effects, line: Fact) -> None:
     effect = effects.at(line)
     if effect is not None:
         effects.turn(effect, "failed", line)
-        effect.is_sender_done = not effect.interrupted
+        effect.is_sender_done = not effect.is_sender_doubtful
         effects.note(effect, line)
         effect.troubled = effect.traced = line.seq
         effect.error_code = line.clear.get("code", "")
@@ -277,7 +288,8 @@ def _unknown(effects: Effects, line: Fact) -> None:
     if effect is not None:
         effects.turn(effect, "unknown", line)
         effect.troubled = effect.traced = line.seq
-        effect.is_sender_done = bool(line.clear.get("is_sender_done"))
+        has_ended = effect.ended_pid != 0 and not effect.is_sender_doubtful
+        effect.is_sender_done = has_ended or bool(line.clear.get("is_sender_done"))
 
 
 # The status of a call after a verdict. "Fail the run" doesn't change it.

@@ -98,7 +98,7 @@ class VerdictBody(Strict):
     call. did_not: the call may be made."""
 
     slot: Annotated[str, Field(max_length=200)] = Field(description="Step of the effect, as listed.")
-    attempt: int = Field(default=0, description="Attempt of the effect, as listed.")
+    attempt: int = Field(default=0, description="Attempt of the effect, as listed: 0 for the first.")
     counts_as: Literal["happened", "unknown", "did_not"] = Field(description="Verdict on the effect.")
     run: Annotated[str, Field(max_length=36)] = Field(
         default="", description="Required if effects of several runs are listed."

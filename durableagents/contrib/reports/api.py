@@ -113,7 +113,7 @@ class FindingRow(Shape):
     run_id: UUID | None = Field(description="Run of the call; null if the fact is not about one run.")
     seq: int | None = Field(description="Journal event of the fact; null if there is none.")
     slot: str = Field(description="Slot of the call; empty: not known.")
-    attempt: int | None = Field(description="Attempt of the call, from 0; null: not known.")
+    attempt: int | None = Field(description="Attempt of the call, 0 for the first; null: not known.")
     tool: str = Field(description="Tool of the call; empty: not known.")
     what: str = Field(description="The recorded facts.")
     fact_at: datetime = Field(description="Time when the fact was recorded.")

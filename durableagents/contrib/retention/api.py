@@ -19,7 +19,7 @@ from durableagents.contrib.retention.models import Archive, Hold, Policy
 from durableagents.contrib.retention.policies import RetentionPolicyBody
 from ledger.erasure import Erasure, on_record
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
-from ledger.web.fields import ActorName, Rows, RunId
+from ledger.web.fields import ActorName, Attempt, Rows, RunId
 from ledger.web.roles import AUDITOR, OPERATOR
 from ledger.web.shapes import Page, Shape
 from runs.services.bodies import SteerBody
@@ -107,7 +107,7 @@ class ArchivedEventRow(Shape):
     at: datetime = Field(description="Time of the event.")
     kind: str = Field(description="Kind of the event.")
     slot: str | None = Field(description="Place in the run.")
-    attempt: int = Field(description="Attempt of the call.")
+    attempt: Attempt
     payload: Any = Field(description="Content; null if there is none, or if you may not read payloads.")
 
 

@@ -166,7 +166,8 @@ class TestSettling:
             justification="Seen in the post book.",
         )
         assert records(run) == [("reconcile", "user:operator", "Seen in the post book.")]
-        assert "settled by user:operator: it happened" in operator.read(f"/runs/{run.id}")
+        page = operator.read(f"/runs/{run.id}")
+        assert "settled by user:operator: it happened" in page and "sent once · settled by user:operator" in page
         assert "Seen in the post book." in operator.read("/audit")
 
 

@@ -11,6 +11,7 @@ from ledger.errors import IllegalTransition
 from runs.models import Incident, Process, Run
 from runs.workers import failover
 from tests.integration.runs.stage import Stage, dump, fresh, in_thread, now
+from tests.integration.runs.test_belied import read_by_an_operator
 from tests.world import Done, Item, Notes, agent_of
 
 
@@ -54,6 +55,15 @@ def test_and_is_once_its_sender_is_gone(stage: Stage, in_doubt: Run) -> None:
     failover.worker_died(stage.worker.id, "the test says so")
     stage.reconcile(in_doubt, "did_not")
     assert fresh(in_doubt).state == "running"
+
+
+def test_a_dead_sender_is_not_shown_as_running(stage: Stage, line: threading.Event) -> None:
+    line.set()
+    stage.kill_at = [("CP4", "fax")]
+    run = stage.start(faxing(line))
+    assert stage.settle(run) == "parked"
+    page = read_by_an_operator(run)
+    assert "has ended (worker " in page and "may still be running" not in page and "sender_is_gone" not in page
 
 
 def test_that_the_row_of_its_sender_is_gone_is_no_proof_that_it_is(stage: Stage, in_doubt: Run) -> None:

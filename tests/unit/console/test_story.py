@@ -347,6 +347,26 @@ def test_the_seam_says_why_where_the_run_stood_and_for_how_long_nothing_was_hear
     assert (seam.label, seam.reached, seam.silent_seconds, seam.took) == ("host gone", "intent_durable", 31.0, 0.5)
 
 
+def _lost(cause: str, *, epoch: int, pid: int) -> e.WorkerLost:
+    return e.WorkerLost(worker="w", epoch=epoch, pid=pid, proof="?", is_counted=False, deaths=0, cause=cause)
+
+
+def test_a_sender_has_ended_if_each_lost_worker_is_proven_dead() -> None:
+    def after(*causes: str) -> Effect:
+        tape = begun().invoked(replay_class="unsafe_on_replay")
+        for n, cause in enumerate(causes):
+            if n:
+                tape.claimed("recovered", pid=7 + n).add(e.ToolRedispatched(slot="0.1/1", tool="order", n=n))
+            tape.add(_lost(cause, epoch=1 + n, pid=7 + n))
+        tape.add(e.ToolOutcomeUnknown(slot="0.1/1", tool="order", is_sender_done=False, payload={"reason": "?"}))
+        return only(tape.story())
+
+    ended = {"proof": True, "operator": True, "suspicion": False, "host_gone": False, "requeued": False}
+    assert {cause: after(cause).is_sender_done for cause in ended} == ended
+    assert not after().is_sender_done and not after("suspicion", "proof").is_sender_done
+    assert after("proof", "operator").ended_pid == 8
+
+
 def test_a_worker_that_hands_its_answer_in_settles_the_call() -> None:
     tape = begun().invoked(replay_class="unsafe_on_replay")
     tape.add(e.ToolOutcomeUnknown(slot="0.1/1", tool="order", is_sender_done=False, payload={"reason": "?"}))
