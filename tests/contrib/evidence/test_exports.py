@@ -181,7 +181,7 @@ def test_large_values_from_their_store_are_in_the_bundle(
     (big,) = [each for each in events_of(files_of(bundle), run.pk) if "kept" in each]
     assert big["payload"]["text"] == text
     for plain in ((), ("--plain",)):
-        assert "contents are what the sealed bytes hold" in verified(saved(bundle), *plain).text
+        assert "contents match the sealed bytes" in verified(saved(bundle), *plain).text
     changed = bundle.replace(big["kept"][1000:1050].encode(), b"A" * 50)
     assert f"event {big['seq']}: its content can't be compared" in verified(saved(changed)).text
 
