@@ -308,12 +308,7 @@ class Tool:
         whole id.
         """
         value = output.get(self.external_id) if self.external_id else None
-        if value is None:
-            return None
-        text: str = printable(str(value))
-        if len(text) <= MAX_EXTERNAL_ID:
-            return text
-        return f"{text[:400]}…{sha256(text.encode()).hexdigest()}"
+        return None if value is None else as_external_id(value)
 
     def checked(self, answer: Any) -> Answer:
         """Return a try's result, parsed as the declared output. Raises BadAnswer."""
@@ -493,6 +488,12 @@ def tool(
         return made
 
     return register
+
+
+def as_external_id(value: Any) -> str:
+    """Return an output's value as an external id. A long one is cut, and a digest of the whole is appended."""
+    text: str = printable(str(value))
+    return text if len(text) <= MAX_EXTERNAL_ID else f"{text[:400]}…{sha256(text.encode()).hexdigest()}"
 
 
 def _redacted(name: str, paths: object) -> tuple[str, ...]:

@@ -88,6 +88,9 @@ def receive_callback(token: str, body: Any) -> dict[str, str]:
     if run.state not in ENDED:
         closing = close_others(run, wait.slot, wait.attempt, by=OUTSIDE, now=now, pk=wait.pk)
         wake(run, now=now)
+    tool = tool_here(run, invoked.tool)
+    if tool is not None and isinstance(body, dict):
+        entry = replace(entry, external_id=tool.external_id_of(body))
     received = e.CallbackReceived(slot=wait.slot, attempt=wait.attempt, tool=invoked.tool, payload=body)
     journal(run.id, received, *closing, by=OUTSIDE, entries=[entry])
     return RECEIVED

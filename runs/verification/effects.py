@@ -13,6 +13,7 @@ from ledger.redacted import masked_key
 from ledger.verification.runs import EventLine, ReadJournal, compared
 from runs.engine.canonical import digest_of
 from runs.engine.tape import payload_of
+from runs.engine.tools import as_external_id
 from runs.engine.undoing.plan import Effect, Plan
 from runs.engine.undoing.visit import undo_summary
 
@@ -205,10 +206,14 @@ class Effects:
 def _external_ids(event: e.Event) -> Any:
     if isinstance(event, e.ToolReturned):
         return event.external_id
-    result = payload_of(event).get("result") if isinstance(event, e.ToolReconciled) else None
+    result = None
+    if isinstance(event, e.ToolReconciled):
+        result = payload_of(event).get("result")
+    elif isinstance(event, e.CallbackReceived):
+        result = event.payload
     # Only the tool knows which member of the result is its external id, and the tool's version may not be installed
     # here.
-    return {None, *map(str, result.values())} if isinstance(result, dict) else None
+    return {None, *map(as_external_id, result.values())} if isinstance(result, dict) else None
 
 
 def _digests(event: e.Event) -> Any:

@@ -46,6 +46,8 @@ class RunContents:
     def __init__(self, run: Run, head: Head, leaving_out: LeavingOut) -> None:
         self.run, self.head, self.leaving_out = run, head, leaving_out
         self.facts = Facts()
+        self.external_ids: dict[tuple[str | None, int], Any] = {}
+        self._open_ids: set[str] = set()  # external ids that are metadata of events, as the chain covers
         self.key: bytes | None = None
         self.key_problem = ""
         try:
@@ -139,11 +141,23 @@ class RunContents:
 
     def _learn(self, line: dict[str, Any]) -> None:
         try:
-            self.facts.take(
-                EventLine(line["seq"], line["at"], json.loads(line["clear"]), line.get("payload"), "stored" in line)
-            )
+            event = EventLine(line["seq"], line["at"], json.loads(line["clear"]), line.get("payload"), "stored" in line)
+            self.facts.take(event)
+            if event["external_id"]:
+                self._open_ids.add(event["external_id"])
+            elif event["kind"] == "CallbackReceived" and (named := self._external_id(event)) is not None:
+                self.external_ids[event["slot"], event.clear.get("attempt", 0)] = named
         except MALFORMED:
             pass  # A damaged event is exported unchanged, and verification reports it.
+
+    def _external_id(self, answer: EventLine) -> Any:
+        """Return the external id in a callback's body, of which older releases made no ledger entry."""
+        agent = agent_here(self.run.graph_id)
+        tool = None if agent is None else agent.tool(answer["tool"])
+        if tool is None or not tool.external_id or not isinstance(answer.payload, dict):
+            return None
+        value = answer.payload.get(tool.external_id)
+        return value if isinstance(value, dict) else tool.external_id_of(answer.payload)
 
     # --- tables ---
 
@@ -171,6 +185,12 @@ class RunContents:
         rows = LedgerEntry.objects.filter(run_id=self.run.id, seq__lte=self.head.seq).order_by("id")
         names = "id seq slot attempt fact tool replay_class key input_hash external_id digest actor at"
         for row in _rows(rows, names):
+            call, named = (row["slot"], row["attempt"]), row["external_id"]
+            if named is None and row["fact"] == "committed":
+                row["external_id"] = self.external_ids.get(call)
+            elif named is not None:
+                row["external_id"] = named if named in self._open_ids else self.leaving_out.text(named)
+                self.external_ids[call] = row["external_id"]
             yield self.leaving_out.row(row, "key")
 
     def checkpoints(self) -> Iterator[dict[str, Any]]:

@@ -165,6 +165,12 @@ class LeavingOut:
             fields |= {name: self._left_out(row[name], name) for name in contents}
         return fields
 
+    def text(self, text: str) -> Any:
+        """Return a text that was taken from a payload, or its digest if it is left out there."""
+        if self.choice.is_without_payloads or self._quotes(text):
+            return self._left_out(text, "")
+        return text
+
     def _shown(self, value: Any, pointer: str, path: tuple[str, ...], *, has_tokens: bool) -> Any:
         match value:
             case dict():

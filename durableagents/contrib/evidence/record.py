@@ -54,6 +54,7 @@ class Sent:
     arguments: str
     status: str
     external_id: str
+    times: str
     seq: int
     binding: str
     is_bound: bool
@@ -93,13 +94,15 @@ def run_record(
     calls = [_sent(contents, key, call) for key, call in list(facts.calls.items())[:MAX_CALLS]]
     erased = facts.erased
     return RunRecord(
-        about=about | {"agent": visible(about["agent"]), "created_by": visible(about["created_by"])},
+        about=about
+        | {"agent": visible(about["agent"]), "created_by": visible(about["created_by"])}
+        | {name: minute(about[name]) for name in ("created_at", "ended_at") if about[name]},
         state=facts.state,
         events=head.seq,
         head=bytes(head.chain).hex(),
         approvals=approvals,
         calls=calls,
-        acts=[_act(each) for each in acts[:MAX_ACTS]],
+        acts=[_act(contents, each) for each in sorted(acts, key=_moment)[:MAX_ACTS]],
         seal=proofs[-1] | {"when": minute(proofs[-1]["seal"]["at"])} if proofs else None,
         is_sealed=bool(proofs) and proofs[-1]["seq"] == head.seq,
         unknown=sum(1 for status in facts.status.values() if status == "unknown"),
@@ -142,7 +145,7 @@ def _answer(line: EventLine) -> Answer:
 
 def _sent(contents: RunContents, key: tuple[Any, int], call: Call) -> Sent:
     facts, line = contents.facts, call.line
-    result, binding, is_bound = facts.results.get(key), "no approval was needed", True
+    binding, is_bound = "no approval was needed", True
     if line["grant"]:
         if not isinstance(line.payload, dict) or "arguments" not in line.payload:
             binding, is_bound = "an approval was needed; its content is not in this bundle", False
@@ -154,18 +157,39 @@ def _sent(contents: RunContents, key: tuple[Any, int], call: Call) -> Sent:
         tool=visible(line["tool"], 80),
         at=minute(line.at),
         arguments=_value(line.inner("arguments")),
-        status=facts.status[key],
-        external_id=visible(result["external_id"], 120) if result is not None and result["external_id"] else "",
+        status=_outcome(contents, key),
+        external_id="" if key in facts.verdicts else _external_id(contents, key),
+        times=facts.sent(key),
         seq=line.seq,
         binding=binding,
         is_bound=is_bound,
     )
 
 
-def _act(row: dict[str, Any]) -> dict[str, Any]:
-    at = datetime.fromisoformat(row["at"])
+def _external_id(contents: RunContents, key: tuple[Any, int]) -> str:
+    return visible(without_digest("external id", contents.external_ids.get(key, "")), 120)
+
+
+def _outcome(contents: RunContents, key: tuple[Any, int]) -> str:
+    """Return a call's outcome and, if it was stated later, by whom and with which external id or receipt."""
+    given = ""
+    if key in contents.facts.verdicts:
+        given = _external_id(contents, key) or visible(contents.facts.receipt(key), 120)
+    return visible(contents.facts.outcome(key), 160) + (f": {given}" if given else "")
+
+
+def _moment(row: dict[str, Any]) -> datetime:
+    return datetime.fromisoformat(row["at"])
+
+
+def _act(contents: RunContents, row: dict[str, Any]) -> dict[str, Any]:
+    at, verdicts = _moment(row), contents.facts.verdicts
+    # The event of a person's verdict is written just after their act.
+    settled = (key for key, line in verdicts.items() if row["action"] == "reconcile" and line.seq == row["seq"] + 1)
+    about = next((f"{visible(verdicts[key]['tool'], 80)}: {_outcome(contents, key)}" for key in settled), "")
     return {
         "action": visible(row["action"], 40),
+        "about": about,
         "by": visible(row["by"], 80),
         "role": visible(row["role"], 80),
         "at": minute(at.isoformat()),

@@ -28,7 +28,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 from uuid import UUID
@@ -39,6 +39,7 @@ ZERO = bytes(32)
 MAX_PAYLOAD = 80 * 1024 * 1024
 MAX_LINE = 8 * MAX_PAYLOAD
 MAX_SMALL_FILE = 64 * 1024 * 1024
+UTC = timezone.utc  # noqa: UP017 (datetime.UTC is of Python 3.11)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # How many calls without an approval are kept in memory with their content.
 MAX_KEPT = 200
@@ -923,6 +924,9 @@ class Facts:
         self.calls: dict[tuple[Any, int], Call] = {}
         self.status: dict[tuple[Any, int], str] = {}
         self.results: dict[tuple[Any, int], EventLine] = {}
+        self.verdicts: dict[tuple[Any, int], EventLine] = {}  # outcomes that were unknown and then settled
+        self.sends: dict[tuple[Any, int], int] = {}
+        self.bursts: set[tuple[Any, int]] = set()  # calls that may have been sent more often
         self.contradictions: dict[tuple[Any, int], int] = {}
         self.entered: list[int] = []  # events that enter a node, each with a checkpoint
         self.state = "not ended"
@@ -945,23 +949,60 @@ class Facts:
             is_kept = line["grant"] or len(self.calls) < MAX_KEPT
             kept = line if is_kept else dataclasses.replace(line, payload=None)
             self.calls[call] = Call(kept, _digest(line.inner("arguments")))
-            self.status[call] = "sent"
+            self.status[call], self.sends[call] = "sent", 1
         elif kind == "ToolReconciled":
             self.status[call] = {"happened": "done", "did_not": "failed"}.get(line["verdict"], "unknown")
+            if line["verdict"] in ("happened", "did_not"):
+                self.verdicts[call] = dataclasses.replace(line, payload={"receipt": line.inner("receipt")})
             self.contradictions.pop(call, None)
         elif kind == "ToolAnsweredLate" and line["contradicts"]:
             self.contradictions[call] = line.seq
         elif kind == "WaitOpened" and line["wait"] == "reconcile" and self.status.get(call) == "failed":
             self.status[call] = "unknown"
+            self.verdicts.pop(call, None)
         elif kind in _TO_STATUS and call in self.status:
             self.status[call] = _TO_STATUS[kind]
             self.results[call] = dataclasses.replace(line, payload=None)
+            self.verdicts.pop(call, None)
+            self.sends[call] = self.sends.get(call, 1) + {"ToolRedispatched": 1, "ToolNotDispatched": -1}.get(kind, 0)
+            if kind == "ToolRedispatched" and line.clear.get("tries", 1) != 1:
+                self.bursts.add(call)  # one event covers several tries under one key
         elif kind in _ENDS:
             self.state = _ENDS[kind]
         elif kind == "RunRetried":
             self.state = "not ended"
         elif kind == "ContentErased":
             self.erased = line
+
+    def outcome(self, key: tuple[Any, int]) -> str:
+        """Return a call's status; if its outcome was unknown and then settled, also by whom."""
+        status, verdict = self.status[key], self.verdicts.get(key)
+        if verdict is None or status not in ("done", "failed"):
+            return status
+        by = str(verdict["by"])
+        source = f"as {'reported late' if by.startswith('worker:') else 'stated'} by {by}"
+        if by == "hook":
+            source = "as the upstream system answered when asked"
+        return f"{'done' if status == 'done' else 'not done'}, {source}"
+
+    def stated(self) -> list[tuple[Any, int]]:
+        """Return the calls whose outcome a person stated."""
+        return [
+            key
+            for key, line in self.verdicts.items()
+            if line["by"] != "hook" and not str(line["by"]).startswith("worker:")
+        ]
+
+    def receipt(self, key: tuple[Any, int]) -> str:
+        """Return what the person who stated a call's outcome gave as its receipt; empty if nothing."""
+        receipt = self.verdicts[key].inner("receipt") if key in self.verdicts else None
+        text = "" if receipt is None else without_digest("receipt", receipt)
+        return text if isinstance(text, str) else json.dumps(text, ensure_ascii=False)
+
+    def sent(self, key: tuple[Any, int]) -> str:
+        """Return how often a call was sent, in words; empty if once."""
+        count = self.sends.get(key, 1)
+        return f"sent {count} times{' or more, under one key' if key in self.bursts else ''}" if count > 1 else ""
 
     def problem_of_grant(self, call: Call) -> str:
         """Return how a call differs from what was approved; empty if it doesn't."""
@@ -1034,10 +1075,16 @@ class RunCheck:
         self.count, self.contents, self.by_hash, self.left_out, self.unread = 0, 0, 0, 0, 0
         self.head = hashlib.sha256(self.run_id.bytes).digest()
         self.problems = 0
+        self.external_ids: dict[tuple[Any, Any], Any] = {}
 
     def check(self, expected: Any) -> None:
         """Check the run against its entry in the manifest."""
         rows = {name: [json.loads(line) for line in self.bundle.lines(self.folder + name)] for name in ROWS}
+        self.external_ids = {
+            (row["slot"], row["attempt"]): f"{without_digest('external id', row['external_id'])} [signed]"
+            for row in rows["ledger.jsonl"]
+            if row.get("external_id")
+        }
         proofs = self.bundle.json(self.folder + "seals.json")["proofs"]
         wanted = {row.get("seq") for rows_of in rows.values() for row in rows_of} | {each["seq"] for each in proofs}
         self._events(wanted)
@@ -1251,6 +1298,16 @@ class RunCheck:
         free = sum(1 for call in facts.calls.values() if not call.line["grant"])
         if free:
             report.say(f"  {free} further calls were sent; no approval was needed for them.")
+        again = [key for key, call in facts.calls.items() if not call.line["grant"] and facts.sent(key)]
+        for key in again[:20]:
+            report.say(f"    {self._name(key)}: {facts.sent(key)}")
+        if stated := facts.stated():
+            report.say(f"  {len(stated)} outcome(s) are what people stated after they were unknown:")
+        for key in stated[:20]:
+            verdict = facts.verdicts[key]
+            given = self.external_ids.get(key) or facts.receipt(key)
+            text = f"{facts.outcome(key)}, event {verdict.seq}, {minute(verdict.at)}{f': {given}' if given else ''}"
+            report.say(f"    {self._name(key)}: {safe(text)}")
         if facts.state == "not ended":
             report.not_proven("how the run ends: it had not ended when the bundle was made")
         opened = [key for key, status in facts.status.items() if status in _UNSETTLED]
@@ -1260,8 +1317,13 @@ class RunCheck:
         for seq in facts.contradictions.values():
             report.not_proven(f"an outcome: a late result, event {seq}, contradicts the record")
         if facts.calls and not opened:
-            report.proven("no call has an unknown outcome")
+            by_people = f" ({len(stated)} as stated by people)" if stated else ""
+            report.proven(f"no call has an unknown outcome{by_people}")
         report.say(f"  State: {facts.state}.")
+
+    def _name(self, key: tuple[Any, int]) -> str:
+        line = self.facts.calls[key].line if key in self.facts.calls else self.facts.verdicts[key]
+        return f"{safe(line['tool'])}, event {line.seq}"
 
     def _approved_call(self, key: tuple[Any, int], call: Call) -> None:
         line, report = call.line, self.report
@@ -1276,9 +1338,13 @@ class RunCheck:
             grade = "hash" if is_hash else "signed"
             report.proven(f"{what}, sent exactly the approved arguments:", grade=grade)
         report.say(f"    {safe(json.dumps(line.inner('arguments'), ensure_ascii=False), 2000)}")
-        if (result := self.facts.results.get(key)) is not None:
-            external = f", external id {safe(result['external_id'])}" if result["external_id"] else ""
-            report.say(f"    outcome: {self.facts.status[key]}, event {result.seq}, {minute(result.at)}{external}")
+        if (result := self.facts.verdicts.get(key) or self.facts.results.get(key)) is not None:
+            named = result["external_id"] or self.external_ids.get(key)
+            external = f", external id {safe(named)}" if named else ""
+            outcome = safe(self.facts.outcome(key))
+            report.say(f"    outcome: {outcome}, event {result.seq}, {minute(result.at)}{external}")
+        if times := self.facts.sent(key):
+            report.say(f"    {times}")
 
 
 ROWS = ("decisions.jsonl", "overrides.jsonl", "ledger.jsonl", "checkpoints.jsonl")
