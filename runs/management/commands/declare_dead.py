@@ -46,6 +46,7 @@ class Command(BaseCommand):
 def somebody() -> Actor:
     """Return the operating system's account and, under sudo, the original user; environment variables can't change
     them."""
-    through = os.environ.get("SUDO_USER", "") if os.getuid() == 0 else ""
+    uid = os.getuid()
+    through = os.environ.get("SUDO_USER", "") if uid == 0 else ""
     who = f"{os_account()}@{socket.gethostname()}{f' (sudo by {through})' if through else ''}"
     return Actor(kind="os", name=who, auth="shell")
