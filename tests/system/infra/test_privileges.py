@@ -50,7 +50,7 @@ def production(env: Mapping[str, str], url: str) -> dict[str, str]:
     return {**env, "DURABLEAGENTS_ENV": "production", "DATABASE_URL": url, "DATABASE_OWNER_URL": ""}
 
 
-def test_worker_and_web_refuse_to_start_in_production_as_superuser_and_check_says_so(
+def test_worker_and_web_refuse_to_start_in_production_as_superuser(
     process_env: dict[str, str], postgres: Mapping[str, str]
 ) -> None:
     env = production(process_env, database_urls(postgres)["admin"])
