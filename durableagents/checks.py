@@ -14,17 +14,20 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from django.conf import settings
+from django.core import checks
 from django.core.checks import CheckMessage, Tags, Warning, register
 from django.core.exceptions import ImproperlyConfigured
-from django.db import Error, connection
+from django.db import Error, OperationalError, connection
 
 from durableagents import env
 from durableagents.object_storage import check_packages
 from ledger import privileges
+from ledger.errors import first_line
 from ledger.web.roles import ROLES, STAFF, is_approver, is_role
 from runs import features
 from runs.engine import extras
 from runs.engine.agents import Agent, Node, registry
+from runs.journal import pooler
 
 
 def check_definitions() -> list[CheckMessage]:
@@ -216,6 +219,16 @@ def start_checks(**_: Any) -> list[Any]:
     return warnings
 
 
+@register("start", deploy=True)
+def serving_checks(**_: Any) -> list[CheckMessage]:
+    """Check the database as `web` and `worker` do before they serve, for `check --deploy`."""
+    try:
+        reason = pooler.refusal()
+    except OperationalError as error:
+        reason = f"the database can't be reached: {first_line(error)}"
+    return [checks.Error(f"web and workers won't start: {reason}", id="durableagents.E001")] if reason else []
+
+
 @register("environment")
 def environment_checks(**_: Any) -> list[CheckMessage]:
     """Warn about misspelt environment variables, which would have no effect. `up` warns for all its processes."""
@@ -264,6 +277,35 @@ def _literal_calls(node: Node) -> Iterator[tuple[str, str]]:
             )
             if isinstance(given, ast.Constant) and isinstance(given.value, str):
                 yield call.func.attr, given.value
+
+
+_OPEN_KEY = "durableagents.W011"
+
+
+@register(Tags.security, deploy=True)
+def settings_are_safe(**_: Any) -> list[CheckMessage]:
+    """Check what Django's own checks don't, or name only by Django's settings."""
+    environment = settings.DURABLEAGENTS
+    if not environment.is_production:
+        return []
+    problems = []
+    if len(settings.SECRET_KEY) < 32:
+        problems.append("DURABLEAGENTS_SECRET_KEY is shorter than 32 characters, so sessions and links can be forged.")
+    if environment.public_url is None:
+        problems.append("DURABLEAGENTS_BASE_URL is not set, so links in mail and callbacks don't lead here.")
+    elif not environment.public_url.startswith("https://"):
+        problems.append(
+            f"DURABLEAGENTS_BASE_URL={environment.public_url} is not https, so links can be read on the way."
+        )
+    if "*" in environment.allowed_hosts:
+        problems.append("DURABLEAGENTS_ALLOWED_HOSTS contains *, so requests with any host name are answered.")
+    found: list[CheckMessage] = [checks.Error(each, id="durableagents.E002") for each in problems]
+    is_open = environment.data.stat().st_mode & 0o001  # otherwise the modes of its files don't matter
+    for path in sorted([environment.data / "secret_key", *environment.data.glob("*.key")] if is_open else []):
+        if path.exists() and (mode := path.stat().st_mode & 0o777) & 0o007:
+            text = f"{path} has mode {mode:04o} and {environment.data} is open: other users of this host can read it."
+            found.append(Warning(text, hint=f"Run chmod 0600 {path} and chmod 0700 {environment.data}", id=_OPEN_KEY))
+    return found
 
 
 @register(Tags.security, deploy=True)

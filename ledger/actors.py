@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -45,6 +47,17 @@ class Actor:
     def ref(self) -> str:
         """Return the actor's name in records, for example `user:olga`."""
         return f"{self.kind}:{self.name}"
+
+
+def os_account() -> str:
+    """Return the name of the operating system's account that runs this process.
+
+    Containers may run under a number that has no name; then it is `uid:NUMBER`."""
+    uid = os.getuid()
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid:{uid}"
 
 
 SWEEPER = Actor(kind="system", name="sweeper")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pwd
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +17,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import Error, connection
 from django.urls import resolve
 
+from ledger.actors import os_account
 from ledger.web import problems
 from ledger.web.roles import STRENGTH
 from ledger.web.seeing.viewers import asking
@@ -100,7 +99,7 @@ class Caller:
                 "SERVER_NAME": "localhost",
                 "SERVER_PORT": "443",
                 "wsgi.url_scheme": "https",
-                "REMOTE_ADDR": f"os:{pwd.getpwuid(os.getuid()).pw_name}",
+                "REMOTE_ADDR": f"os:{os_account()}",
                 "wsgi.input": BytesIO(body),
             }
             | ({"HTTP_IDEMPOTENCY_KEY": key} if key else {})

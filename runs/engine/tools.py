@@ -401,7 +401,7 @@ def tool(
     title: str = "",
     system: str = "",
     effect: str = "",
-    timeout: float = 30.0,
+    timeout: float | timedelta = 30.0,
     key_ttl: timedelta | None = None,
     gate: Gate | None = None,
     answers_later: bool = False,
@@ -426,8 +426,8 @@ def tool(
 
     `replay_class` (required) decides what may happen to a call whose intent is recorded but whose outcome isn't.
     `title` (default: the function's name), `system` and `effect` tell people what the tool does in which system.
-    `timeout` is in seconds (30). `key_ttl`: how long the upstream system remembers keys; after that a keyed call counts
-    as unsafe. `gate`: which calls a person must approve. `answers_later`: it returns `Pending`, and the callback's body
+    `timeout`: seconds (30) or a timedelta. `key_ttl`: how long the upstream system remembers keys, after which a keyed
+    call is unsafe. `gate`: which calls a person must approve. `answers_later`: it returns `Pending`, and the callback
     must fit `output` (default: the return annotation); `check_answer(receipt, output)` may return a problem, for
     example that it answers a request other than the one in the receipt. `external_id` names the output's field with the
     effect's id in the upstream system. `reconcile(args, call)` asks the upstream system for a call's outcome:
@@ -465,7 +465,7 @@ def tool(
             _function=function,
             input=taken,
             output=result,
-            timeout=timeout,
+            timeout=timeout.total_seconds() if isinstance(timeout, timedelta) else timeout,
             key_ttl=key_ttl,
             gate=gate,
             answers_later=answers_later,

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import pwd
-
 from django.core.management.base import CommandError
 from django.db import OperationalError
 
-from ledger.actors import Actor
+from ledger.actors import Actor, os_account
 from ledger.web.roles import OPERATOR
 from runs.journal import pooler
 
@@ -20,7 +17,7 @@ def operator() -> Actor:
 
 
 def command_actor(role: str = "") -> Actor:
-    return Actor("os", pwd.getpwuid(os.getuid()).pw_name, role=role, auth="shell")
+    return Actor("os", os_account(), role=role, auth="shell")
 
 
 def refuse_what_does_not_fit() -> None:

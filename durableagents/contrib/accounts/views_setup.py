@@ -141,14 +141,15 @@ def _installation(*, has_role: bool) -> Iterator[Item]:
     yield _item("Mail", mail.is_set(), f"Sent as {environment.email_from}.", by_hand)
     is_public = environment.base_url.startswith("https://") and bool(environment.allowed_hosts)
     local = "Set DURABLEAGENTS_BASE_URL to your proxy's https address, DURABLEAGENTS_ALLOWED_HOSTS to its name."
-    yield _item("Address and TLS", is_public, environment.base_url, local)
+    yield _item("Address and TLS", is_public, f"The address is {environment.base_url}", local)
     open_ = "DURABLEAGENTS_ENV is development: cookies are sent without TLS, and the database role isn't checked."
     yield _item("Production", environment.is_production, "Its rules hold.", open_)
     problem = privileges.problem_of(_asked)
     yield _item("Database role", not problem, "The database role can't change recorded data.", problem or "")
     yield _backups()
     for found in run_checks(tags=[Tags.security, "environment"], include_deployment_checks=environment.is_production):
-        yield Item("Check", "wait", f"{found.msg} {found.hint or ''}".strip())
+        if not found.is_silenced():
+            yield Item("Check", "wait", f"{found.msg} {found.hint or ''}".strip())
 
 
 def _asked(statement: str, parameters: Any) -> Any:

@@ -7,6 +7,11 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandError
 from django.core.management.commands import migrate
+from django.db import ProgrammingError, connection
+from django.db.migrations.exceptions import MigrationSchemaMissing
+from psycopg.errors import InsufficientPrivilege
+
+from ledger.errors import first_line
 
 log = logging.getLogger("durableagents.migrate")
 
@@ -38,6 +43,16 @@ class Command(migrate.Command):
             return super().handle(*args, **options)
         except CommandError:
             raise
+        except (MigrationSchemaMissing, ProgrammingError) as error:
+            # Django wraps the driver's error, once for the schema and again for the table of migrations.
+            causes = (error.__cause__, error.__context__, getattr(error.__context__, "__cause__", None))
+            if not any(isinstance(each, InsufficientPrivilege) for each in causes):
+                raise
+            raise CommandError(
+                f"the database role {connection.settings_dict['USER']!r} may not migrate ({first_line(error)}): set "
+                "DATABASE_OWNER_URL to the role that owns the tables, and DURABLEAGENTS_DB_ROLE=owner",
+                returncode=2,
+            ) from error
         except Exception as error:
             if not self._is_json:
                 raise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import time
 from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator
@@ -15,7 +14,7 @@ from uuid import UUID
 from django.core.management.base import BaseCommand
 from django.db import DatabaseError, DataError, transaction
 
-from ledger.actors import Actor
+from ledger.actors import Actor, os_account
 from ledger.append import acted, justified
 from ledger.errors import JustificationRequired, NotFound, first_line
 from ledger.protected import Protected, confirm, is_changed_outside, name_of, registry
@@ -140,7 +139,7 @@ class Command(BaseCommand):
 
     def _confirm(self, protected: Protected, key: str, reason: str) -> None:
         """Accept a row that was changed outside the application: renew its code, and record the act."""
-        by = Actor("os", pwd.getpwuid(os.getuid()).pw_name, auth="shell")
+        by = Actor("os", os_account(), auth="shell")
         try:
             why = justified("Confirming a row", reason)
             is_changed = is_changed_outside(protected, key)

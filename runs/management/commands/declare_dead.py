@@ -8,14 +8,13 @@ That is why the operator and the reason are recorded.
 from __future__ import annotations
 
 import os
-import pwd
 import socket
 from argparse import ArgumentParser
 from typing import Any, NoReturn
 
 from django.core.management.base import BaseCommand
 
-from ledger.actors import Actor
+from ledger.actors import Actor, os_account
 from ledger.errors import DurableAgentsError, JustificationRequired
 from runs.services import fleet
 
@@ -48,10 +47,6 @@ def somebody() -> Actor:
     """Return the operating system's account and, under sudo, the original user; environment variables can't change
     them."""
     uid = os.getuid()
-    try:
-        name = pwd.getpwuid(uid).pw_name
-    except KeyError:  # an account that exists only outside the container
-        name = str(uid)
     through = os.environ.get("SUDO_USER", "") if uid == 0 else ""
-    who = f"{name}@{socket.gethostname()}{f' (sudo by {through})' if through else ''}"
+    who = f"{os_account()}@{socket.gethostname()}{f' (sudo by {through})' if through else ''}"
     return Actor(kind="os", name=who, auth="shell")

@@ -166,7 +166,7 @@ def test_a_stranger_is_told_where_the_link_comes_from_and_only_while_there_is_no
 def test_the_check_list_reads_the_truth(reader: Callable[..., Reader]) -> None:
     root = boss()
     page = root.read("/setup")
-    assert "Queue finance_po Nobody decides" in page and "None. Programs need a key" in page
+    assert "Queue finance_po Nobody may decide" in page and "None. Programs need a key" in page
     assert "No operator" in page and "pass links on yourself" in page
     fin = reader("approver_finance", name="fin")
     reader("operator", name="op")
@@ -180,7 +180,7 @@ def test_the_check_list_reads_the_truth(reader: Callable[..., Reader]) -> None:
     assert "Queue finance_po Closed: agents can't request approval here." in root.read("/setup")
     acts.open_again("finance_po", by=shell, justification="It has moved.")
     rewrite(User.objects.filter(username="fin"), is_active=False)
-    assert "Queue finance_po Nobody decides" in root.read("/setup"), "who may not sign in decides nothing"
+    assert "Queue finance_po Nobody may decide" in root.read("/setup"), "who may not sign in decides nothing"
 
 
 # --- `up` without the demo ---

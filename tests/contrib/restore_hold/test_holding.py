@@ -77,8 +77,9 @@ def test_status_says_that_the_head_file_is_damaged(some_run: Callable[[], Run], 
     file.unlink()
     call_command("restore_hold", "lift", "--all", "--reason", "all are cleared", stdout=io.StringIO())
     output = io.StringIO()
-    call_command("restore_hold", "status", stdout=output)
-    assert "\tmissing" in output.getvalue()
+    with pytest.raises(SystemExit) as status:
+        call_command("restore_hold", "status", stdout=output)
+    assert status.value.code == 1 and "\tmissing" in output.getvalue() and "not held yet" in output.getvalue()
 
 
 def test_up_says_that_the_installation_is_held(some_run: Callable[[], Run], on_host: OnHost) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
@@ -45,6 +46,13 @@ def test_a_created_key_opens_the_api_and_is_on_record_as_the_shells() -> None:
     found = AccountRecord.objects.values_list("action", "by", "auth")
     for action in ("account_added", "role_given", "key_issued"):
         assert (action, f"os:{getpass.getuser()}", "shell") in found, action
+
+
+def test_an_account_without_a_name_is_on_record_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    Group.objects.get_or_create(name="integrator")
+    monkeypatch.setattr(os, "getuid", lambda: 2_000_000_123)  # containers run under numbers that /etc/passwd lacks
+    assert create("--account", "ci", "--name", "deploy", "--create-account", "integrator")
+    assert {"os:uid:2000000123"} == set(AccountRecord.objects.values_list("by", flat=True))
 
 
 def test_a_rotated_key_replaces_the_old_one_and_a_revoked_one_opens_nothing() -> None:

@@ -58,6 +58,7 @@ def test_worker_and_web_refuse_to_start_in_production_as_superuser(
     commands: dict[str, tuple[list[str], Callable[[int], bool]]] = {
         "worker": ([str(CHECKOUT / "manage.py"), "worker"], lambda code: code == 2),
         "web": (["-m", *web], lambda code: code != 0),
+        "check": ([str(CHECKOUT / "manage.py"), "check", "--deploy"], lambda code: code == 1),
     }
     for name, (command, is_right) in commands.items():
         done = subprocess.run(
@@ -66,3 +67,13 @@ def test_worker_and_web_refuse_to_start_in_production_as_superuser(
         assert is_right(done.returncode), (name, done.stderr)
         assert done.stderr.count("not in production: ") == 1 and "is a superuser" in done.stderr, name
         assert "Traceback" not in done.stderr, name
+
+
+def test_migrate_under_the_runtime_role_names_the_two_settings(
+    process_env: dict[str, str], postgres: Mapping[str, str]
+) -> None:
+    env = process_env | {"DATABASE_URL": postgres["runtime"].replace("@/durableagents?", "@/postgres?")}
+    command = [sys.executable, str(CHECKOUT / "manage.py"), "migrate"]
+    done = subprocess.run(command, env=env, cwd=CHECKOUT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert "DATABASE_OWNER_URL" in done.stderr and "DURABLEAGENTS_DB_ROLE=owner" in done.stderr

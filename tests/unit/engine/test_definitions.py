@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -365,3 +366,7 @@ def test_a_tools_function_is_out_of_reach(tools: Toolbox, outside: Outside) -> N
         ):
             attempt()
     assert outside.requests == []
+
+
+def test_the_timeout_of_a_tool_may_be_a_timedelta() -> None:
+    assert tool(replay_class=PURE, timeout=timedelta(minutes=2))(plain).timeout == 120

@@ -251,6 +251,38 @@ def test_manage_py_answers_a_wrong_variable_with_one_line_and_exit_2(manage) -> 
     assert done.stderr.count("\n") == 1 and "PORT='abc'" in done.stderr
 
 
+def test_the_deployment_check_names_unsafe_settings(manage, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    unsafe = {
+        "DURABLEAGENTS_ENV": "production",
+        "DURABLEAGENTS_SECRET_KEY": "abc",
+        "DURABLEAGENTS_BASE_URL": "http://agents.example.org",
+        "DURABLEAGENTS_ALLOWED_HOSTS": "*",
+    }
+    done = manage("check", "--deploy", env=unsafe)
+    assert done.returncode == 1 and "database can't be reached" in done.stderr, done.stderr
+    for name in list(unsafe)[1:]:
+        assert done.stderr.count(name) == 1, (name, done.stderr)
+    data = tmp_path / "data"
+    data.chmod(0o755)
+    (data / "master.key").chmod(0o644)
+    safe = unsafe | {"DURABLEAGENTS_SECRET_KEY": "", "DURABLEAGENTS_BASE_URL": "https://agents.example.org"}
+    done = manage("check", "--deploy", env=safe | {"DURABLEAGENTS_ALLOWED_HOSTS": "agents.example.org"})
+    assert "E002" not in done.stderr and done.stderr.count("master.key has mode 0644") == 1, done.stderr
+    assert "security." not in done.stderr and "secret_key" not in done.stderr
+
+
+def test_production_sends_headers_for_its_public_address_only(manage) -> None:  # type: ignore[no-untyped-def]
+    code = (
+        "from django.test import Client; answer = Client().get('/healthz', secure=True, HTTP_HOST='localhost'); "
+        "print(answer['Strict-Transport-Security']); print(answer['Content-Security-Policy'])"
+    )
+    env = {"DURABLEAGENTS_ENV": "production", "DURABLEAGENTS_BASE_URL": "https://agents.example.org/x"}
+    done = manage("shell", "--no-imports", "-c", code, env=env)
+    hsts, policy = done.stdout.splitlines()
+    assert hsts == "max-age=31536000"
+    assert "connect-src 'self' wss://agents.example.org;" in policy + ";" and "127.0.0.1" not in policy
+
+
 def test_nothing_else_reads_the_environment() -> None:
     """One module reads, checks and documents every variable. A child's environment may be written anywhere."""
     readers = ("os.environ.get", "os.getenv", 'environ["')

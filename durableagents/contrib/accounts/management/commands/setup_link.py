@@ -17,4 +17,4 @@ class Command(BaseCommand):
         try:
             self.stdout.write(first_admin.new_link(command_actor()))
         except first_admin.AlreadySetUp as refusal:
-            raise CommandError(refusal.detail) from None
+            raise CommandError(f"{refusal.title}. {refusal.detail}") from None

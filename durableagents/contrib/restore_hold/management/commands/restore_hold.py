@@ -24,9 +24,11 @@ from runs.management.shell import operator
 from runs.models import RunTag
 from runs.queries.code_here import is_known_agent
 
+_NOT_HELD = "not held"
+
 
 class Command(BaseCommand):
-    help = "The hold of a restored database: exit code 1 if the installation is held, 2 if this is unknown."
+    help = "The hold of a restored database: exit code 1 if it is or will be held, 2 if this is unknown."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
@@ -66,9 +68,10 @@ class Command(BaseCommand):
             raise CommandError(first_line(error), returncode=2) from None
 
     def _status(self) -> None:
+        line = ""
         for line in _lines():
             self.stdout.write(line)
-        if holding.find_hold() is not None:
+        if line != _NOT_HELD:
             raise SystemExit(1)
 
     def _check(self) -> None:
@@ -142,7 +145,8 @@ def _lines() -> Iterator[str]:
     yield f"compared\t{verdict.text}" if isinstance(verdict, Hold) else "compared\tno contradiction"
     hold = holding.find_hold()
     if hold is None:
-        yield "not held"
+        will_hold = isinstance(verdict, Hold) and is_on()
+        yield "not held yet\tthe next worker that starts on this host holds all runs" if will_hold else _NOT_HELD
         return
     yield f"held\t{hold.halt}\tsince {hold.since:%Y-%m-%d %H:%M} UTC\tby {hold.by}\t{_plain(hold.why)}"
     if hold.is_staged:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pwd
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +15,7 @@ from durableagents.contrib.seals.keyring import SealKeyProblem, key_path, rotate
 from durableagents.contrib.seals.models import Seal
 from durableagents.env import EnvironmentProblem
 from durableagents.seal_witness import SealWitness, read_witness
+from ledger.actors import os_account
 from ledger.errors import JustificationRequired, NotFound
 from ledger.verification import runs
 
@@ -88,7 +87,7 @@ class Command(BaseCommand):
 
     def _rotate(self, reason: str) -> None:
         try:
-            key = rotate(reason, f"os:{pwd.getpwuid(os.getuid()).pw_name}")
+            key = rotate(reason, f"os:{os_account()}")
         except (SealKeyProblem, EnvironmentProblem) as error:
             raise self._refusal(str(error)) from None
         except JustificationRequired as error:
