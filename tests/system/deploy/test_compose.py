@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
+import psycopg
 import pytest
 from websockets.asyncio.client import connect
 
@@ -72,6 +73,9 @@ def test_services_come_up_healthy_behind_a_proxy(
 def test_the_same_services_work_through_pgbouncer(program: Callable[[str], str], site: Composed) -> None:
     assert site.stop("web") == 0 and site.stop("workers") == 0
     site.start_pooler(program("pgbouncer"))
+    with psycopg.connect((site.folder / "secrets" / "POOLED_DATABASE_URL").read_text().strip()) as pooled:
+        set_by = "SELECT setting, source FROM pg_settings WHERE name IN ('jit', 'lock_timeout') ORDER BY name"
+        assert pooled.execute(set_by).fetchall() == [("off", "session"), ("2000", "session")], "set by connect_query"
     site.read("compose.yaml", "compose.pgbouncer.yaml")
     _start(site)
     assert site.stop("web") == 0 and site.stop("workers") == 0
