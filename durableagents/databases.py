@@ -20,8 +20,9 @@ from ledger.errors import first_line
 CONNECTION_FILE = "database.json"
 
 # A stopped client with an open transaction, or a queue behind a lock, must not block recovery. `connect_timeout` covers
-# a server that accepts connections and never answers.
-RUNTIME_OPTIONS = "-c idle_in_transaction_session_timeout=5000 -c lock_timeout=2000"
+# a server that accepts connections and never answers. JIT compilation, on by default in PostgreSQL, takes seconds for
+# queries of the console that need milliseconds without it.
+RUNTIME_OPTIONS = "-c idle_in_transaction_session_timeout=5000 -c lock_timeout=2000 -c jit=off"
 CONNECT_TIMEOUT_SECONDS = 5
 
 

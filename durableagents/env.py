@@ -219,7 +219,10 @@ class Environment(BaseSettings):
     `postgresql://user:password@host:5432/name` of PostgreSQL 15 or newer: the role with which the application runs.
     """
     database_owner_url: str | None = Field(default=None, validation_alias="DATABASE_OWNER_URL")
-    """The role that owns the tables and migrates. Without it, the role in `DATABASE_URL` does both."""
+    """The role that owns the tables, for `migrate` only. Without it, the role in `DATABASE_URL` does both.
+
+    Production refuses to start web and workers with one role for both.
+    """
     database_role: Literal["runtime", "owner"] = Field(default="runtime", validation_alias="DURABLEAGENTS_DB_ROLE")
     """`owner` makes a command connect as the owner, for `manage.py migrate`."""
 

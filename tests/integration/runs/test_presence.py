@@ -112,6 +112,11 @@ def test_connections_have_limits(stage: Stage, settings: Any, direct: bool, monk
             assert link.execute(f"SHOW {setting}").fetchone() == (value,)
             cursor.execute(f"SHOW {setting}")
             assert cursor.fetchone() == (value,)
+        # Asked for by the client: the test server has it off anyway.
+        jit = "SELECT setting, source FROM pg_settings WHERE name = 'jit'"
+        assert link.execute(jit).fetchone() == ("off", "client")
+        cursor.execute(jit)
+        assert cursor.fetchone() == ("off", "client")
 
 
 # --- stopped clients ---

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
+import psycopg
 import pytest
 from websockets.asyncio.client import connect
 
@@ -25,6 +26,7 @@ ada = User.objects.create_user("ada", password="{PASSWORD}")
 ada.groups.add(Group.objects.get(name="operator"))
 print(issue_key(ada, "test"))
 """
+SECRET = "not-for-the-log"
 FORGED = {"X-Forwarded-For": "203.0.113.9", "X-Forwarded-Proto": "http"}
 
 
@@ -62,16 +64,22 @@ def test_services_come_up_healthy_behind_a_proxy(
         slow = pool.submit(_drop_time, site.https_port)
         _redirects_to_https(site)
         _bounds_bodies_and_hides_metrics(client)
+        _opens_secret_addresses(site, client)
         cookie = _signs_in(client)
         asyncio.run(_passes_websockets(site, cookie))
         _streams_events(client, key)
         assert slow.result() < 20
     assert site.stop_proxy(proxy) == 0
+    log = site.log(proxy)
+    assert SECRET not in log and "127.0.0.1" in log and "/healthz" in log
 
 
 def test_the_same_services_work_through_pgbouncer(program: Callable[[str], str], site: Composed) -> None:
     assert site.stop("web") == 0 and site.stop("workers") == 0
     site.start_pooler(program("pgbouncer"))
+    with psycopg.connect((site.folder / "secrets" / "POOLED_DATABASE_URL").read_text().strip()) as pooled:
+        set_by = "SELECT setting, source FROM pg_settings WHERE name IN ('jit', 'lock_timeout') ORDER BY name"
+        assert pooled.execute(set_by).fetchall() == [("off", "session"), ("2000", "session")], "set by connect_query"
     site.read("compose.yaml", "compose.pgbouncer.yaml")
     _start(site)
     assert site.stop("web") == 0 and site.stop("workers") == 0
@@ -107,6 +115,15 @@ def _bounds_bodies_and_hides_metrics(client: httpx.Client) -> None:
     assert large.status_code == 413, large.text
     # Caddy 2.6 says 502 where it cuts a body that is on its way.
     assert client.post("/login", content=b"x" * 4_000_000).status_code in (413, 502)
+
+
+def _opens_secret_addresses(site: Composed, client: httpx.Client) -> None:
+    """Open addresses that must stay out of the log, also by requests that the proxy logs as errors."""
+    headers = {"Referer": f"{site.url}/setup/{SECRET}"}
+    for path in ("/setup/", "/%73etup/", "/invited/", "/reset/", "/login/sso/", "/api/v1/callbacks/", "/runs?q="):
+        httpx.get(f"http://{DOMAIN}:{site.http_port}{path}{SECRET}", follow_redirects=False, headers=headers)
+        client.get(f"{path}{SECRET}", headers=headers)
+        assert client.post(f"{path}{SECRET}", content=b"x" * 4_000_000, headers=headers).status_code in (413, 502)
 
 
 def _signs_in(client: httpx.Client) -> str:
