@@ -378,7 +378,7 @@ class Dossier:
 
     @cached_property
     def expired_checkpoints(self) -> features.ExpiredCheckpoints | None:
-        return features.expired_checkpoints(self.run.id)
+        return features.expired_checkpoints(self.run.id) if self.run.state in ENDED else None
 
     @property
     def child_states(self) -> list[tuple[str, str, int]]:

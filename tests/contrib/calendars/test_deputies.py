@@ -143,7 +143,7 @@ def test_a_deputy_is_one_only_as_long_as_the_principal_decides(stage: Stage, too
     changed(lambda: say(approval, bob), "ann, whose deputy you are, can't decide", Forbidden)
     rewrite(User.objects.filter(pk=ann.person), is_active=True)
     deputies.end_deputyship(row.pk, by=ann, justification="back again")
-    changed(lambda: say(approval, bob), "no longer the deputy of ann: it was revoked", Forbidden)
+    changed(lambda: say(approval, bob), "no longer a deputy of ann: it was revoked", Forbidden)
     changed(
         lambda: deputies.end_deputyship(row.pk, by=ann, justification=WHY), "already been revoked", deputies.DeputyOver
     )

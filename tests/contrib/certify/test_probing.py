@@ -329,8 +329,8 @@ def test_a_tool_without_a_key_has_nothing_to_probe(replay_class: ReplayClass) ->
 
 def test_people_who_would_be_asked_are_passed_only_on_the_record() -> None:
     agent_with(Shop(), gate=Gate("finance_po", "dear ones", when=lambda args: args.amount > 9))
-    assert "needs an approval of finance_po" in refusal(input={"item": "a", "amount": 10})
-    assert "needs an approval of finance_po" in refusal(conflict={"item": "a", "amount": 10})
+    assert "needs approval by finance_po" in refusal(input={"item": "a", "amount": 10})
+    assert "needs approval by finance_po" in refusal(conflict={"item": "a", "amount": 10})
     row, _ = probe(input={"item": "a", "amount": 10}, is_past_gate=True)
     assert row is not None
     assert ActRecord.objects.get(action="probe").after["past_gate"] == "finance_po"

@@ -26,7 +26,7 @@ def test_confirming_a_row_with_a_code_of_its_own_lets_it_count(db: None, capsys:
     assert Queue.objects.get(pk=queue.pk).is_authentic
     with pytest.raises(SystemExit):
         call_command("ledger", "confirm", "ledger_foureyes", "1", "--reason", "Set during the outage.")
-    assert "rows of ledger_foureyes never change" in (err := capsys.readouterr().err) and "set it again" in err
+    assert "rows of ledger_foureyes never change" in (err := capsys.readouterr().err) and "set the values again" in err
     assert [each.partition(" (")[0] for each in protected_rows().problems] == ["two-person rule '1'"]
     assert ActRecord.objects.filter(action="row_confirm").count() == 1
     tamper("DELETE FROM ledger_foureyes")

@@ -83,8 +83,8 @@ def test_what_one_settled_alone_where_it_takes_two_is_found(situations: Situatio
 WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "nobody": ({}, {"proposal": 7}, "nobody had proposed it"),
     "the same person": ({}, {"by": "user:ann", "same": True}, "is by the same person"),
-    "another verdict": ({"verdict": "did_not"}, {}, "says otherwise"),
-    "another question": ({"question": 3}, {}, "says otherwise"),
+    "another verdict": ({"verdict": "did_not"}, {}, "has a different verdict"),
+    "another question": ({"question": 3}, {}, "has a different verdict"),
     "another receipt": ({"payload": {"receipt": {"ref": "x"}, "justification": WHY}}, {}, "has a different receipt"),
 }
 

@@ -204,7 +204,7 @@ def test_the_page_says_it_in_words_and_draws_nothing_that_hides(stage: Stage, to
     ann = Reader(User.objects.get(pk=somebody("ann", "approver_finance").person))
     assert "Documents · 1" in ann.read(f"/inbox/{approval.id}")
     page = ann.read(f"/inbox/{revised(stage, approval).id}")
-    assert "another than in revision 1" in page and "[removed] Acme." in page and "[added] U+202E emcA" in page
+    assert "not the same as in revision 1" in page and "[removed] Acme." in page and "[added] U+202E emcA" in page
     assert "<script>alert(1)" in page, "as words"
     raw = ann.get(f"/inbox/{Approval.objects.get(state='open').id}").content.decode()
     assert "<script>alert(1)" not in raw and text().digest not in raw and second[0].digest in raw
@@ -233,7 +233,7 @@ def test_a_revision_of_a_pdf_is_told_by_its_digest(stage: Stage, tools: Toolbox)
     for _ in range(4):
         approval = revised(stage, approval)
         items.append(views(approval)[0].against)
-    same, other = "the same as in revision {}", "another than in revision {}"
+    same, other = "the same as in revision {}", "not the same as in revision {}"
     assert items == [same.format(1), other.format(2), other.format(3), other.format(4)]
 
 

@@ -98,7 +98,7 @@ def test_an_effect_that_nobody_has_decided_keeps_it_from_starting(stuck: Run) ->
             [Verdict("0.2/1", 0, "unknown"), Verdict("0.2/2", 0, "unknown"), Verdict("0.9/9", 0, "unknown")],
             "not an effect",
         ),
-        ([Verdict("0.2/1", 0, "unknown"), Verdict("0.2/2", 0, "happened", result=5)], "does not fit"),
+        ([Verdict("0.2/1", 0, "unknown"), Verdict("0.2/2", 0, "happened", result=5)], "is invalid"),
     ],
 )
 def test_what_is_said_of_effects_has_to_be_about_them(stuck: Run, audit: list[Verdict], says: str) -> None:

@@ -51,8 +51,8 @@ def test_an_installation_says_in_one_line_what_is_limited() -> None:
 @each_case(
     ("text", "why"),
     [
-        ("charge per_minute=60", "is not a key"),
-        ("tool: at_once=1", "is not a key"),
+        ("charge per_minute=60", "is not a valid key"),
+        ("tool: at_once=1", "is not a valid key"),
         ("tool:a", "has no limit"),
         ("tool:a weight=3", "a limit of a tool can't have weight"),
         ("tag:a per_minute=3", "a limit of a tag can't have per_minute"),

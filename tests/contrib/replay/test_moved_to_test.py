@@ -113,5 +113,7 @@ def test_a_visit_that_two_versions_did_is_refused(stage: Stage, tools: Toolbox, 
     stage.settle(run)
     assert moved(run, "1.0.0", "2.0.0") == "replayed"
     go(stage, run)
-    with pytest.raises(InvalidRecording, match=r"moved from retold@1\.0\.0 to retold@2\.0\.0: neither version's code"):
+    with pytest.raises(
+        InvalidRecording, match=r"migrated from retold@1\.0\.0 to retold@2\.0\.0: neither version's code"
+    ):
         make_test(run.pk, paths=(), salt=b"salt", payloads="full")

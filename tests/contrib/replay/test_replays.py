@@ -251,14 +251,14 @@ async def breaks(notes: Notes, ctx: Context) -> Any:
             'at 0.1/2 the record says: refund({"order_id": "A-1", "usd": 250}); the code: does not request it',
         ),
         (asks_another, "at 0.1/2 the record says: refund("),
-        (other_arguments, "usd is 250 on record, and 251 in what the code gives"),
+        (other_arguments, "usd is 250 in the record, but 251 from the code"),
         (
             asks_more,
             "at 0.1/4 the record says: nothing more: the run goes on to node 'close'; the code: asks for post(",
         ),
         (reads_more, "at 0.1/4 the record says: nothing more"),
-        (other_prompt, 'prompt is "How much?" on record, and "How little?" in what the code gives'),
-        (other_state, "seen has 2 on record, and 3 in what the code gives"),
+        (other_prompt, 'prompt is "How much?" in the record, but "How little?" from the code'),
+        (other_state, "seen has 2 in the record, but 3 from the code"),
         (other_way, "the record says: the run goes on to node 'close'; the code: goes on to node 'begin'"),
         (breaks, "fails with node_error: RuntimeError: new code, new bug"),
     ],
@@ -306,10 +306,10 @@ def test_a_folder_is_replayed_and_what_fails_is_kept_with_the_difference(tmp_pat
         (tmp_path / f"{recording.name}.json").write_text(file_text(recording))
     done = replay_checkpoints(tmp_path, [other(begin, close)])
     assert sorted(each.answered for each in done) == [1, 3]
-    with pytest.raises(CheckpointDiffers, match=r"1 of 2 checkpoints: .*replayed@1.0.0.*usd is 250 on record"):
+    with pytest.raises(CheckpointDiffers, match=r"1 of 2 checkpoints: .*replayed@1.0.0.*usd is 250 in the record"):
         replay_checkpoints(tmp_path, [changed(other_arguments)], dump=tmp_path / "kept")
     (kept,) = (tmp_path / "kept").iterdir()
-    assert "usd is 250 on record" in json.loads(kept.read_text())["notes"][0]
+    assert "usd is 250 in the record" in json.loads(kept.read_text())["notes"][0]
     with pytest.raises(CheckpointDiffers, match="usd is 250"):
         replay_checkpoint(kept, [changed(other_arguments)])
 

@@ -140,9 +140,9 @@ def test_code_that_does_otherwise_is_told_from_it_in_words() -> None:
         for other, words in (
             (changed(order=[0, 1]), None),
             (changed(order=[0]), r"effect 1: expected refund\(.*, and post\(.*was carried out"),
-            (changed(order=[1, 0]), r"at 0.1/1 the record has look_up\(.*and the code asks for refund"),
-            (changed(order=[0, 1, 1]), r"at 0.1/3 the record has no call, and the code asks for refund"),
-            (changed(order=[0, 1], usd=11), r"at 0.1/2 the record has refund\(.*: usd is 250 on record, and 11"),
+            (changed(order=[1, 0]), r"at 0.1/1 the record has look_up\(.*but the code makes refund"),
+            (changed(order=[0, 1, 1]), r"at 0.1/3 the record has no call, but the code makes refund"),
+            (changed(order=[0, 1], usd=11), r"at 0.1/2 the record has refund\(.*: usd is 250 in the record, but 11"),
         ):
             if words is None:
                 run(text, agent=other)
@@ -209,7 +209,7 @@ def test_a_test_that_would_not_pass_is_not_given() -> None:
 def test_a_place_that_is_left_out_is_named() -> None:
     story = Harness(desk, {})
     record = {"0.1/1": {"tool": "look_up", "args": {"order_id": "A-1"}, "returns": {"customer": "Ada", "usd": 250}}}
-    with pytest.raises(StoryProblem, match=r"at 0.2/1 the record has no call, and the code asks for post"):
+    with pytest.raises(StoryProblem, match=r"at 0.2/1 the record has no call, but the code makes post"):
         Harness(desk, {}, record=record)
     record["0.2/1"] = {"tool": "post", "args": {"to": "Ada", "text": "done: plain"}, "returns": {}}
     record["0.2/2"] = {"tool": "post", "args": {}, "returns": {}}

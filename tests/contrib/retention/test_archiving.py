@@ -301,7 +301,7 @@ def test_verification_goes_on_without_the_storage(
             with pytest.raises(SystemExit):
                 call_command(*command)
             out = capsys.readouterr().out
-            assert f"run {run.pk}: the archive" in out and "can't be compared: " in out, out
+            assert f"run {run.pk}: the archive" in out and "can't be compared with the register: " in out, out
             assert "DURABLEAGENTS_ARCHIVE" in out and str(other.pk) not in out
             assert ("1 archive(s) can't be read: " in out) == (command[0] == "ledger")
         assert problems(other.pk) == []

@@ -97,7 +97,7 @@ def test_the_runtime_role_sets_and_ends_rules(stage: Stage) -> None:
             assert "is in force" in said(*start)
             row = (Policy if end == "end" else Hold).objects.get()
             assert "was" in said(end, str(row.pk))
-            with pytest.raises(CommandError, match="before"):
+            with pytest.raises(CommandError, match="already"):
                 said(end, str(row.pk))
     assert policies.in_force() == holds.in_force() == []
     kept, question = policy(), hold(tag="x")
@@ -122,7 +122,7 @@ def test_a_hold_keeps_runs_and_archives_until_it_is_lifted(stage: Stage, tools: 
     run, other = ended(stage, tools), ended(stage, tools, "other")
     policy(delete_days=1)
     by_run, by_time = hold(run_id=run.pk), hold(agent=other.agent, created_to=other.created_at)
-    assert features.removal_refusal(run.pk) == f"Legal hold {by_run.pk} keeps it"
+    assert features.removal_refusal(run.pk) == f"Legal hold {by_run.pk} keeps the run"
     assert archiving.run().archived == 0
     holds.lift(by_time.pk, by=SHELL, justification="the case is over")
     assert archiving.run().archived == 1 and gone(other.pk) and not gone(run.pk)
@@ -140,7 +140,7 @@ def test_a_hold_keeps_runs_and_archives_until_it_is_lifted(stage: Stage, tools: 
     late = hold(run_id=other.pk)
     age_archives()
     assert archiving.run().deleted == 0
-    assert features.removal_refusal(other.pk) == f"Legal hold {late.pk} keeps it"
+    assert features.removal_refusal(other.pk) == f"Legal hold {late.pk} keeps the run"
     with pytest.raises(policies.NotInForce):
         holds.lift(by_time.pk, by=SHELL, justification="again")
     holds.lift(late.pk, by=SHELL, justification="the case is over")

@@ -190,7 +190,7 @@ def test_two_seals_of_one_number_are_named(new_run: NewRun, witness: SealWitness
     values["number"] = 1
     values["signature"] = private.sign(SealLine.from_json(json.dumps(values)).seal.message).hex()
     append_lines(path_of(witness), iter([json.dumps(values)]))
-    assert any("line 3: there are two seals 1, both signed" in each for each in about(witness))
+    assert any("line 3: there are two different seals 1, both signed" in each for each in about(witness))
 
 
 @each_case("kind", ["missing", "folder", "endless"])
@@ -422,7 +422,7 @@ def test_status_names_seals_that_a_witness_has_and_the_database_lacks(new_run: N
     deliver(witness)
     tamper("DELETE FROM seals_seal WHERE number = 3")
     code, text = run_command("status")
-    assert code == 1 and f"witness {witness.name} stored seal 3, but the last one here is 2: seals were deleted" in text
+    assert code == 1 and f"witness {witness.name} stored seal 3, but the last seal in this database is 2" in text
 
 
 def test_an_empty_copy_is_named(new_run: NewRun, witness: SealWitness, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_given_used_read_withdrawn(
 ) -> None:
     at = f"approvals/{granted_case.id}/decision"
     refused = finance.post(at, decision(granted_case))
-    assert is_problem(refused, 422) and "queue finance_po allows no standing approvals" in refused.json()["detail"]
+    assert is_problem(refused, 422) and "queue finance_po does not allow standing approvals" in refused.json()["detail"]
     assert Approval.objects.get(pk=granted_case.pk).state == "open"
     bounds = {"times": 2, "days": 30, **REASON}
     assert is_problem(finance.post("queues/finance_po/grants", bounds), 403)

@@ -358,7 +358,7 @@ def test_one_that_was_swapped_with_another_run_s_is_found(
 def test_passkey_that_was_added_outside_the_application_is_named(said: Run) -> None:
     """The record of accounts names a forged row even if it is sealed."""
     tamper("UPDATE ledger_accountrecord SET by = 'database:app' WHERE action = 'factor_added'")
-    assert any("outside the application, under the name of database:app" in each for each in problems(said))
+    assert any("outside the application, in the name of database:app" in each for each in problems(said))
 
 
 def test_a_passkey_that_is_taken_away_later_leaves_its_decisions_whole(said: Run, fay: Someone) -> None:

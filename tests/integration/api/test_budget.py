@@ -82,7 +82,7 @@ def test_a_key_gives_no_more_than_it_may(db: None) -> None:
     refused = shop.post("runs", START | {"budget": {"usd": "5.000001", "steps": 10}})
     assert is_problem(refused, 422, "invalid-input")
     (error,) = refused.json()["errors"]
-    assert (error["field"], error["problem"]) == ("budget.usd", "5.000001 is more than this key may give (5.00)")
+    assert (error["field"], error["problem"]) == ("budget.usd", "5.000001 is more than this key may grant (5.00)")
     assert not Run.objects.exists()
     assert shop.post("runs", START).json()["budget"]["caps"] == UNCAPPED | {"usd": "5.00", "steps": 10}
     within = shop.post("runs", START | {"budget": {"usd": "0.01", "model_calls": 3}}).json()
@@ -90,7 +90,7 @@ def test_a_key_gives_no_more_than_it_may(db: None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "problem"), [({"usd": "1000"}, "1000 is more than this key may give (5.00)"), ({"usd": None}, "lifted")]
+    ("given", "problem"), [({"usd": "1000"}, "1000 is more than this key may grant (5.00)"), ({"usd": None}, "lifted")]
 )
 def test_a_key_may_not_give_later_what_it_may_not_at_a_start(db: None, given: dict[str, Any], problem: str) -> None:
     operator = Api(issue_key(person("olga", "operator"), "till", budget={"usd": "5.00"}))

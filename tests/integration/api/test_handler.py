@@ -345,7 +345,7 @@ async def test_input_of_a_start_may_be_large_and_large_bodies_leave_room_for_oth
     sent, got = await _send([b"x" * size], path="/api/v1/runs", length=size)
     assert sent[0]["status"] == 200 and sum(map(len, got)) == size
     sent, got = await _send([], path="/api/v1/runs", length=size + 1)
-    assert f"has {size + 1} bytes, and may have 65 MiB. Store large data elsewhere" in sent[1]["body"].decode()
+    assert f"has {size + 1} bytes, but may have at most 65 MiB. Store large data elsewhere" in sent[1]["body"].decode()
     sent, got = await _send([b"x"] * 3, path="/api/v1/runs", length=size, is_whole=False, body_seconds=0.05)
     assert "did not come within 0 s" in sent[1]["body"].decode()
     limit = BodyLimit(None)
@@ -383,7 +383,7 @@ async def test_people_are_told_on_a_page(path: str) -> None:
     assert sent[0]["status"] == 413 and got == [] and headers[b"content-type"] == b"text/html; charset=utf-8"
     assert (
         "<h1>Too large</h1>" in page
-        and "The body has 3000000 bytes, and may have 2.5 MiB." in page
+        and "The body has 3000000 bytes, but may have at most 2.5 MiB." in page
         and "Nothing was changed." in page
     )
     assert "base.css" in page and "<b>x" not in page

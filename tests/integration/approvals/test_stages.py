@@ -402,7 +402,7 @@ def test_the_page_says_who_decides_and_what_ones_own_yes_does(stage: Fleet, ask:
     for words in (
         "Approvers",
         "0 of 1 approved",
-        "you would be the first",
+        "yours would be the first approval",
         "finance_po next 0 of 2 approved",
         "Nothing is sent yet: finance_po decides next",
         "Fail the run",
@@ -429,7 +429,7 @@ def test_the_page_says_who_decides_and_what_ones_own_yes_does(stage: Fleet, ask:
     text = text_of(decides(reads("fiona"), second, "approve", stage="2"))
     assert "Your approval is recorded. More approvals are needed" in text and "You approved this at" in text
     page = reads("frank").read(f"/inbox/{second.id}")
-    assert "1 of 2 approved: you would be the second" in page and "sent once" in page
+    assert "1 of 2 approved: yours would be the second approval" in page and "sent once" in page
     assert "stage 2 of 2: 1 of 2 approved; you voted" in reads("fiona").read("/inbox")
     page = reads("frank").read("/inbox")
     assert "stage 2 of 2: 1 of 2 approved" in page and "you voted" not in page

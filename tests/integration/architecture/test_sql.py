@@ -147,7 +147,7 @@ def test_a_changed_signature_is_refused_by_name_and_changes_nothing(monkeypatch:
         before = shape()
         with monkeypatch.context() as patch:
             change(patch, runs_has_outcome=changed)
-            with pytest.raises(CommandError, match=r"runs_has_outcome has another signature: .* needs a new name"):
+            with pytest.raises(CommandError, match=r"runs_has_outcome has a different signature: .* needs a new name"):
                 install_definitions(using="default")
         assert left_behind(before, shape()) == []
 

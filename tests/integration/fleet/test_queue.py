@@ -97,7 +97,7 @@ def test_a_drive_carries_exactly_one_run_id(args: tuple[Any, ...]) -> None:
 
 @each_case("options", [{"hook": "os.remove"}, {"sync": True}, {"chain": []}, {"extra": 1}])
 def test_hooks_chains_and_inline_runs_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(wakeups.NotQueueable, match="takes no"):
+    with pytest.raises(wakeups.NotQueueable, match="does not accept"):
         async_task("runs.workers.worker_process.drive", str(uuid4()), **options)
     assert payloads() == []
 

@@ -282,7 +282,7 @@ def test_every_change_of_every_column_is_found(each: Any, seed: int) -> None:
 def test_the_command_names_what_is_wrong_with_a_list_and_what_to_note_down(capsys: pytest.CaptureFixture[str]) -> None:
     call_command("ledger", "verify", "--all")
     out = capsys.readouterr().out
-    assert f"acts: 4 record(s), the last is {of('acts').hash}" in out and out.endswith(" 0 problem(s)\n")
+    assert f"acts: 4 record(s), the last hash is {of('acts').hash}" in out and out.endswith(" 0 problem(s)\n")
     tamper("DELETE FROM ledger_actrecord WHERE n = 2")
     with pytest.raises(SystemExit) as ended:
         call_command("ledger", "verify", "--all")

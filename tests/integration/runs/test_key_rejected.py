@@ -52,7 +52,7 @@ def test_the_pages_say_whom_to_suspect_and_draw_no_foreign_markup(run: Run, path
     client.force_login(olga)
     page = client.get(path.format(run=run.id)).content.decode()
     text = re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", "", page)))
-    assert "The upstream system rejected the call's key" in text and "duplicate" in text
+    assert "The upstream system rejected its key" in text and "duplicate" in text
     assert "<another>" not in page and "<another>" in unescape(page)
 
 

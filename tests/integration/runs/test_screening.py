@@ -94,7 +94,7 @@ def withheld(**more: Any) -> e.Event:
 
 FORGED: dict[str, tuple[list[e.Event], str]] = {
     "a verdict of no look": ([withheld(place="0", source="tool look", to="model mind")], "belongs to no screening"),
-    "a hook that was not asked": ([screened(replaced=1), withheld(hook="other")], "other@1 was not asked"),
+    "a hook that was not asked": ([screened(replaced=1), withheld(hook="other")], "other@1 was not called"),
     "more refused than verdicts": ([screened(refused=1)], "unlike its verdicts"),
     "something put in a place unasked": (
         [screened(payload={"stands": {"arguments": {"name": "evil"}}})],
@@ -106,7 +106,7 @@ FORGED: dict[str, tuple[list[e.Event], str]] = {
             withheld(to="tool look", verdict="refused"),
             e.ToolRead(slot="0.1/9", tool="look", requested_hash="h", payload={"result": {}}),
         ],
-        "guard had refused what it sends",
+        "guard had refused the content that it sends",
     ),
     "a refusal by nobody": (
         [e.ModelFailed(slot="0.1/9", conversation="0.1/9", turn=0, code="content_refused", payload={"message": "no"})],

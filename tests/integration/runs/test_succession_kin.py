@@ -175,8 +175,8 @@ def test_who_took_part_in_one_of_them_did_in_all(stage: Stage, tools: Toolbox) -
         ("UPDATE runs_run SET business_key = 'k' WHERE id = %(second)s", "second", "business_key says"),
         ("DELETE FROM runs_run WHERE id = %(first)s", "second", "the run that it continues, "),
         ("DELETE FROM runs_run WHERE id = %(second)s", "first", "the run that continues it, "),
-        ("DELETE FROM ledger_event WHERE run_id = %(first)s AND kind = 'RunRenewed'", "second", "does not say so"),
-        ("DELETE FROM ledger_event WHERE run_id = %(second)s AND seq = 2", "first", "does not say so"),
+        ("DELETE FROM ledger_event WHERE run_id = %(first)s AND kind = 'RunRenewed'", "second", "does not name it"),
+        ("DELETE FROM ledger_event WHERE run_id = %(second)s AND seq = 2", "first", "does not name it"),
     ],
 )
 def test_a_forged_link_is_found(stage: Stage, tools: Toolbox, statement: str, where: str, says: str) -> None:

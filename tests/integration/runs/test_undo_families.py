@@ -150,7 +150,7 @@ def test_failed_undo_asks_in_the_child(stage: Stage, tools: Reversible, outside:
     everything(stage)
     assert names(outside) == ["post", "book", "unpost"] and fresh(run).state == "failed"
     (left,) = events(run, e.EffectLeft)
-    assert left.by == f"run:{child.pk}" and "1 of its effects stand" in left.payload["problem"]
+    assert left.by == f"run:{child.pk}" and "1 of its effects remain" in left.payload["problem"]
     all_sound()
 
 

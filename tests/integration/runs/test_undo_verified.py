@@ -29,11 +29,11 @@ Forged = Callable[[Run], e.Event]
 FORGED: dict[str, tuple[Forged, str]] = {
     "undone twice": (
         lambda run: e.EffectUndone(slot="0.3/77", of_run="", of_slot="0.1/1", of_attempt=0, tool="book"),
-        "EffectUndone: what became of slot 0.1/1, attempt 0 is already recorded by event",
+        "EffectUndone: the outcome for slot 0.1/1, attempt 0 is already recorded in event",
     ),
     "left as well": (
         lambda run: e.EffectLeft(slot="0.3/77", of_run="", of_slot="0.1/1", of_attempt=0, tool="book", by="user:olga"),
-        "EffectLeft: what became of slot 0.1/1, attempt 0 is already recorded by event",
+        "EffectLeft: the outcome for slot 0.1/1, attempt 0 is already recorded in event",
     ),
     "never planned": (
         lambda run: e.EffectUndone(slot="0.3/77", of_run="", of_slot="0.9/9", of_attempt=0, tool="book"),

@@ -87,8 +87,7 @@ def test_markup_in_text_stays_text(text: str) -> None:
 def test_marks_are_ours_and_their_titles_too() -> None:
     page = Template("{% load console %}{{ text|visible }}").render(Context({"text": "a\u202e"}))
     assert (
-        page == f'a<span class="u" title="Can&#x27;t be seen when drawn: '
-        f'{unicodedata.name(chr(0x202E)).lower()}">U+202E</span>'
+        page == f'a<span class="u" title="Invisible character: {unicodedata.name(chr(0x202E)).lower()}">U+202E</span>'
     )
 
 

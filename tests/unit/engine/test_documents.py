@@ -38,8 +38,8 @@ def shown(story: Story) -> list[list[tuple[str, str]]]:
         (("a", TEXT, "\ud800"), "half a surrogate pair"),
         (("a", TEXT, "x" * (MAX_TEXT_BYTES + 1)), "give a longer one as a PDF"),
         (("a", PDF, "text"), "of type str: give bytes"),
-        (("a", PDF, b"hello"), "does not begin like application/pdf"),
-        (("a", PNG, jpeg().bytes), "does not begin like image/png"),
+        (("a", PDF, b"hello"), "does not look like application/pdf"),
+        (("a", PNG, jpeg().bytes), "does not look like image/png"),
         (("a", PDF, b"%PDF-" + bytes(MAX_BYTES)), f"the limit is {MAX_BYTES}"),
         (("a", PDF, None), "of type NoneType"),
     ],
@@ -213,7 +213,7 @@ async def test_broken_document_maker_asks_nobody(tools: Toolbox, outside: Outsid
 
     story = Story(agent_of(node, tools=[pay]))
     assert await story.drive() == "failed"
-    assert "the documents of the gate of pay can't be made" in story.failure.payload["message"]
+    assert "the documents of the gate of pay can't be created" in story.failure.payload["message"]
     assert told in story.failure.payload["message"] and outside.requests == []
 
 

@@ -176,7 +176,7 @@ async def test_when_the_time_for_a_message_has_run_out_it_is_for_anyone_who_wait
     ((wait_id, _),) = story.waiting("message")
     assert story.run.resolve(wait_id, "timed_out")
     assert await story.drive() == "completed"
-    assert story.output == ["nobody came", 1, "message add did not come before the deadline", ["late"]]
+    assert story.output == ["nobody came", 1, "message add did not arrive before the deadline", ["late"]]
 
 
 async def test_while_branches_wait_the_change_comes_when_all_of_them_are_done(tools: Toolbox) -> None:

@@ -329,7 +329,7 @@ async def test_a_hook_that_raises_hangs_or_babbles_counts_as_no_and_says_so(tool
         broken = screen(version="1", name="broken", timeout=seconds)(function)
         story = Story(calling(tools, "order", Item(name="a hush hush name")), screens=(broken,))
         assert await story.settle() == "completed"
-        assert problem in story.output[-1] and "counts as no" in story.output[-1], story.output
+        assert problem in story.output[-1] and "counts as a refusal" in story.output[-1], story.output
         assert "hush" not in repr(story.events(e.ContentWithheld)), "the reason quotes nothing"
     assert outside.requests == []
 

@@ -70,7 +70,7 @@ async def test_calls_that_hang_hold_threads_of_their_own_tool_only(free: threadi
     assert await late.drive() == "parked", "its run frees its slot"
     assert asyncio.get_running_loop().time() - began < 0.5, "waiting for a thread would be pointless"
     ((_, wait),) = late.waiting("timer")
-    assert "no thread was free for stuck: calls past their time limit hold 2 of its 2" in wait.spec.detail["error"]
+    assert "no thread was free for stuck: calls past their time limit occupy 2 of its 2" in wait.spec.detail["error"]
     free.set()
     eventually(lambda: not threads.abandoned(), what="the calls being over", seconds=10)
     for wait_id, _ in late.waiting("timer"):

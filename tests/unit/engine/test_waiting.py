@@ -57,7 +57,7 @@ async def test_when_time_runs_out_the_node_takes_its_declared_way(tools: Toolbox
         within = timedelta(minutes=5)
         if has_else:
             return await ctx.signal("go", within=within, or_else="never mind")
-        with pytest.raises(TimedOut, match="signal go did not come"):
+        with pytest.raises(TimedOut, match="signal go did not arrive"):
             await ctx.signal("go", within=within)
         return "told"
 

@@ -55,7 +55,7 @@ class Count(BaseModel):
         (
             {"lines": [{"sku": "a1"}]},
             "lines.0.sku",
-            ("does not have the required form", "it has to match ^[A-Z]"),
+            ("does not have the required form", "it must match ^[A-Z]"),
         ),
         ({"lines": [{"sku": "A"}]}, "lines.0.sku", ("too short: 1 characters", "at least 2")),
         ({"extra": [1]}, "extra", ("is not an object", 'give an object, such as {"name": "value"}')),

@@ -259,7 +259,7 @@ def test_a_cancelled_run_sends_nothing_more() -> None:
     story.cancel()
     story.assert_cancelled()
     story.assert_effects([])
-    with pytest.raises(StoryProblem, match="nothing waits for an approval"):
+    with pytest.raises(StoryProblem, match="no run waits for an approval"):
         story.approve()
 
 
@@ -399,7 +399,7 @@ def test_a_wrong_expectation_says_what_is() -> None:
     story = Harness(desk, {"what": "refund"})
     with pytest.raises(AssertionError, match=r"effect 1: expected post, and refund\(.*\) was carried out"):
         story.assert_effects(["post", "refund"])
-    with pytest.raises(AssertionError, match=r"effect 1: .*usd is 3 on record, and 250"):
+    with pytest.raises(AssertionError, match=r"effect 1: .*usd is 3 in the record, but 250"):
         story.assert_effects([("refund", {"usd": 3}), "post"])
     with pytest.raises(AssertionError, match="not expected: post"):
         story.assert_effects(["refund"])
