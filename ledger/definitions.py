@@ -146,7 +146,7 @@ def _create(cursor: CursorWrapper, each: Definition, is_new: bool) -> None:
         cursor.execute(each.text)
     except ProgrammingError as error:
         if isinstance(error.__cause__, errors.InvalidFunctionDefinition):
-            raise DefinitionRefused(f"{each.path.name}: {each.name} has another signature: {_CHANGED}") from error
+            raise DefinitionRefused(f"{each.path.name}: {each.name} has a different signature: {_CHANGED}") from error
         raise
 
 

@@ -33,8 +33,7 @@ class Record:
         misfit = first_misfit(answer["args"], args)
         if answer["tool"] != tool.name or misfit:
             raise Stopped(
-                f"at {call.slot} the record has {recorded}, and the code asks for {call_text}: "
-                f"{misfit or 'another tool'}"
+                f"at {call.slot} the record has {recorded}, but the code makes {call_text}: {misfit or 'another tool'}"
             )
         self.asked.add(call.slot)
         return _outcome(answer)

@@ -82,7 +82,7 @@ async def _ask(visit: Visit, screen: Screen, place: str, piece: Piece) -> Findin
         given = await _in_time(visit, screen, piece)
         verdict = Redact(plain(given.content), given.reason) if isinstance(given, Redact) else given
     except TimeoutError:
-        problem = f"it took more than {screen.timeout:g} s, which counts as no"
+        problem = f"it took more than {screen.timeout:g} s, which counts as a refusal"
     except (Exception, SystemExit, asyncio.CancelledError) as error:
         if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
             raise

@@ -81,7 +81,7 @@ def first_misfit(recorded: Any, found: Any, placeholders: Sequence[str] = (), pa
     if isinstance(recorded, dict) and isinstance(found, dict):
         for name in sorted({*recorded, *found}):
             if name not in found or name not in recorded:
-                return f"{where}.{name} is only {'on record' if name in recorded else 'in what the code gives'}"
+                return f"{where}.{name} is only in {'the record' if name in recorded else 'the code'}"
             misfit = first_misfit(recorded[name], found[name], placeholders, f"{path}.{name}" if path else str(name))
             if misfit is not None:
                 return misfit

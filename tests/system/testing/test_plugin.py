@@ -70,7 +70,7 @@ def test_a_difference_is_told_in_words_and_kept(tmp_path: Path, checkpoints: Pat
     args = ("--checkpoints", "checkpoints", "--checkpoints-agents", AGENTS, "--checkpoints-dump", "kept")
     code, found = pytest_in(tmp_path, *args)
     assert code == 1 and "1 failed, 2 passed" in found, found
-    assert 'order_id is "A-9" on record, and "A-1" in what the code gives' in found and "Traceback" not in found
+    assert 'order_id is "A-9" in the record, but "A-1" from the code' in found and "Traceback" not in found
     assert len(list((tmp_path / "kept").iterdir())) == 1
 
 

@@ -321,7 +321,7 @@ async def test_a_hook_that_raises_hangs_or_babbles_counts_as_no_and_says_so(tool
         (hang_async, "more than 0.05 s"),
         (leave, "SystemExit"),
         (quote, "ValueError"),
-        (lambda piece: True, "gave bool"),
+        (lambda piece: True, "returned bool"),
         (lambda piece: Redact({1, 2}, "a set"), "ValueError"),
     ]
     for function, problem in cases:
