@@ -63,7 +63,7 @@ class Reconciliations(RunAct):
         """Show a message that tells whether a second person must confirm the verdict."""
         if result is None:
             return super().after(request, result, **address)
-        messages.success(request, "Proposal recorded. A second operator has to confirm it.", extra_tags="hold")
+        messages.success(request, "Proposal recorded. A second operator must confirm it.", extra_tags="hold")
         return redirect("run", **address)
 
 

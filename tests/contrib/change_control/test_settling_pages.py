@@ -76,7 +76,7 @@ def test_the_first_says_it_and_the_second_agrees(run: Run, stage: Stage, ann: Cl
     assert "A second operator must confirm it" in text and kinds(run)[-1] == "OutcomeProposed"
     assert 'id="agree-form"' not in page(ann, run)
     listed = text_of(ben.get("/reconcile"))
-    assert "user:ann says: it happened. A second operator must" in listed
+    assert "user:ann says: it happened. A second operator must confirm it." in listed
     html = page(ben, run)
     assert "user:ann says: it happened" in re.sub(r"\s+", " ", html) and "In the outbox." in html
     assert "<b>seen</b>" not in html and "&lt;b&gt;seen&lt;/b&gt;" in html
