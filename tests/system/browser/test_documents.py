@@ -75,7 +75,7 @@ def refused(person: Person, site: Site) -> tuple[Page, str]:
 
 def compared(page: Page) -> None:
     terms = page.locator("#document-1")
-    expect(terms.locator("header")).to_contain_text("another than in revision 1")
+    expect(terms.locator("header")).to_contain_text("not the same as in revision 1")
     expect(terms.locator(".text del").first).to_contain_text("100")
     expect(terms.locator(".text ins").first).to_contain_text("90")
     expect(terms.locator(".text ins").last).to_contain_text("U+202E")
