@@ -19,5 +19,6 @@ class Command(check.Command):
             name, config = f"durableagents.contrib.{folder.name}", folder / "apps.py"
             if config.exists() and not apps.is_installed(name):
                 # Importing the package of an app that isn't installed could fail.
-                summary = (ast.get_docstring(ast.parse(config.read_text())) or "").partition(". See README")[0]
+                text = ast.get_docstring(ast.parse(config.read_text())) or ""
+                summary = " ".join(text.partition("See README")[0].split()).rstrip(".")
                 self.stdout.write(f"{name} is not installed. Switched off: {summary[:1].lower()}{summary[1:]}.")
