@@ -118,7 +118,10 @@ def test_a_child_is_found_by_what_its_parent_gave_it_from_its_start(stage: Stage
         ("UPDATE runs_attribute SET number = 4 WHERE name = 'score'", "attribute score, value 0: number says"),
         ("UPDATE runs_attribute SET word = 'Other' WHERE name = 'customer'", "attribute customer, value 0: word says"),
         ("UPDATE runs_attribute SET kind = 'money' WHERE name = 'score'", "attribute score, value 0: kind says money"),
-        ("UPDATE runs_attribute SET name = 'amount' WHERE name = 'score'", "attribute amount, value 0 was not set"),
+        (
+            "UPDATE runs_attribute SET name = 'amount' WHERE name = 'score'",
+            "attribute amount, value 0 is not in the journal",
+        ),
         ("UPDATE runs_attribute SET n = 1 WHERE name = 'tags'", "attribute tags, value 1 is not in the journal"),
         (
             "UPDATE runs_attribute SET created_at = created_at + interval '1 second'",
@@ -127,7 +130,7 @@ def test_a_child_is_found_by_what_its_parent_gave_it_from_its_start(stage: Stage
         (
             "INSERT INTO runs_attribute SELECT run_id, 'tags', 1, kind, 'x', NULL, created_at FROM runs_attribute "
             "WHERE name = 'tags'",
-            "attribute tags, value 1 is not in the journal by the journal",
+            "attribute tags, value 1 is not in the journal",
         ),
     ],
 )
