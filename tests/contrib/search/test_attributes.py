@@ -120,7 +120,7 @@ def test_a_child_is_found_by_what_its_parent_gave_it_from_its_start(stage: Stage
         ("UPDATE runs_attribute SET kind = 'money' WHERE name = 'score'", "attribute score, value 0: kind says money"),
         (
             "UPDATE runs_attribute SET name = 'amount' WHERE name = 'score'",
-            "attribute amount, value 0 is not in the journal",
+            "amount, value 0 is not in the journal",
         ),
         ("UPDATE runs_attribute SET n = 1 WHERE name = 'tags'", "attribute tags, value 1 is not in the journal"),
         (
