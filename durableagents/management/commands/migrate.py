@@ -7,8 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandError
 from django.core.management.commands import migrate
-from django.db import ProgrammingError, connection
-from django.db.migrations.exceptions import MigrationSchemaMissing
+from django.db import connection
 from psycopg.errors import InsufficientPrivilege
 
 from ledger.errors import first_line
@@ -43,18 +42,20 @@ class Command(migrate.Command):
             return super().handle(*args, **options)
         except CommandError:
             raise
-        except (MigrationSchemaMissing, ProgrammingError) as error:
-            # Django wraps the driver's error, once for the schema and again for the table of migrations.
-            causes = (error.__cause__, error.__context__, getattr(error.__context__, "__cause__", None))
-            if not any(isinstance(each, InsufficientPrivilege) for each in causes):
-                raise
-            raise CommandError(
-                f"the database role {connection.settings_dict['USER']!r} may not migrate ({first_line(error)}): set "
-                "DATABASE_OWNER_URL to the role that owns the tables, and DURABLEAGENTS_DB_ROLE=owner",
-                returncode=2,
-            ) from error
         except Exception as error:
+            if _lacks_rights(error):
+                raise CommandError(
+                    f"the database role {connection.settings_dict['USER']!r} may not migrate ({first_line(error)}): "
+                    "set DATABASE_OWNER_URL to the role that owns the tables, and DURABLEAGENTS_DB_ROLE=owner",
+                    returncode=2,
+                ) from error
             if not self._is_json:
                 raise
             log.exception("migrate failed")
             raise CommandError(f"{type(error).__name__}: {error}") from error
+
+
+def _lacks_rights(error: Exception) -> bool:
+    """Return whether the driver's error, which Django wraps up to twice, is a lack of permissions."""
+    causes = (error.__cause__, error.__context__, getattr(error.__context__, "__cause__", None))
+    return any(isinstance(each, InsufficientPrivilege) for each in causes)
