@@ -292,8 +292,8 @@ def limit(name: str, body: LimitBody, *, seen: str | None = None, by: Actor) -> 
 def lift(name: str, body: LiftBody, *, seen: str | None = None, by: Actor) -> Queue:
     """End a limit.
 
-    A person then has the role's limit; without the role's limit there is none. Raises InvalidInput if there is none,
-    Moved, NotFound, Forbidden, JustificationRequired.
+    The person then has the limit of the role, or no limit if the role has none. Raises InvalidInput if there is
+    no limit to end, Moved, NotFound, Forbidden, JustificationRequired.
     """
     by, why = as_admin(by), justified("queue_limit_lift", body.justification)
     queue = locked(name)

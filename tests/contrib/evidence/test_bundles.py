@@ -126,8 +126,8 @@ def test_an_unknown_outcome_is_not_proven(stage: Stage, tools: Toolbox, saved: S
 
 
 def test_what_people_and_callbacks_stated_is_in_the_record(stage: Stage, tools: Toolbox, saved: Saved) -> None:
-    """Of calls that were answered by callback, settled by a person, and sent twice; with `ref` left out, and of rows
-    from before callbacks had ids."""
+    """The calls were answered by callback, settled by a person, or sent twice. Bundles without `ref`, and rows from
+    before callbacks had ids, are covered too."""
     ask = replace(tools.ask, external_id="ref")
 
     async def node(state: Notes, ctx: Context) -> End:
