@@ -7,22 +7,20 @@ import asyncio
 import json
 import os
 import platform
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import uvloop
 
 from tests.system.bench.figures import Figure, table
-from tests.system.bench.place import CHECKOUT, place
+from tests.system.bench.place import place
 
 PARTS = (
     "W1",
+    "observed",
     "W3",
     "W4",
     "W5",
@@ -57,7 +55,7 @@ class Bench:
         return max(least, round(full * self.scale))
 
     def run(self) -> None:
-        if self.parts & {"W1", "W7", "slots", "storage", "talk"}:
+        if self.parts & {"W1", "observed", "W7", "slots", "storage", "talk"}:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(self._here())
         if self.parts & {"W3", "W4", "W5", "models", "socket", "families", "beside", "fairness"}:
@@ -68,14 +66,20 @@ class Bench:
             self.told(*pages(self.size(10_000, 50), self.size(20, 2)))
 
     async def _here(self) -> None:
-        from tests.system.bench import floor, work
+        from tests.system.bench import floor, observed, work
 
         async with work.pool() as connections:
-            if "W1" in self.parts:
+            if self.parts & {"W1", "observed"}:
                 await asyncio.to_thread(floor.make)
                 await work.warm_up(connections)
+            if "W1" in self.parts:
                 for runs, steps in ((1, 1000), (8, 300), (32, 150)):
                     self.told(*await work.throughput(connections, runs, self.size(steps, 2), self.size(5)))
+            if "observed" in self.parts:
+                with observed.exporter() as traces:
+                    for agent, runs, steps in ((work.PURE, 1, 3000), (work.KEYED, 1, 1500), (work.PURE, 32, 300)):
+                        how = (agent, runs, self.size(steps, 2), self.size(6))
+                        self.told(await observed.cost(connections, traces, *how))
             if "W7" in self.parts:
                 for per_visit in (work.SHORT_VISIT, work.LONG_VISIT):
                     for behind in (10, 100, 1000, 5000):
@@ -115,38 +119,17 @@ class Bench:
             self.told(fairness.fairness(self.folder, subscriptions, self.size(10_000, 20), self.size(20, 2)))
 
 
-@contextmanager
-def observing(is_on: bool) -> Iterator[None]:
-    """Run the processes of apps, such as the export of traces if a collector is named, as `manage.py worker` does."""
-    from ledger import observers
-    from runs import features
-
-    if not is_on:
-        observers.installed.clear()
-    commands = list(features.parts_of_all(lambda each: each.helpers)) if is_on else []
-    found = [subprocess.Popen([sys.executable, "manage.py", command], cwd=CHECKOUT) for command in commands]
-    try:
-        yield
-    finally:
-        for process in found:
-            used = psutil.Process(process.pid).cpu_times()
-            print(f"{process.args[-1]}: {used.user + used.system:.1f} s of CPU", file=sys.stderr)  # type: ignore[index]
-            process.terminate()
-            process.wait()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", metavar="FILE", help="also write the rows as JSON")
     parser.add_argument("--scale", type=float, default=1.0, help="how much of each workload")
     parser.add_argument("--only", default=",".join(PARTS), help="parts, with commas between: %(default)s")
-    parser.add_argument("--unobserved", action="store_true", help="W1 without metrics and tracing")
     given = parser.parse_args()
     wanted = set(given.only.split(","))
     if unknown := wanted - set(PARTS):
         parser.error(f"--only: no such part: {', '.join(sorted(unknown))}")
     began, load = time.monotonic(), os.getloadavg()[0]
-    with place() as folder, observing(not given.unobserved):
+    with place() as folder:
         bench = Bench(folder, given.scale, wanted)
         bench.run()
     rows = [figure.as_json() for figure in bench.rows]

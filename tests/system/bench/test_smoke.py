@@ -22,7 +22,7 @@ def test_the_page_shows_figures_of_every_part() -> None:
 
 def test_every_part_of_the_bench_gives_its_figures(tmp_path: Path) -> None:
     text = tmp_path / "figures.json"
-    parts = "W1,W3,W4,W5,W7,slots,storage,talk,socket,families,page"  # without the model calls of two seconds
+    parts = "W1,observed,W3,W4,W5,W7,slots,storage,talk,socket,families,page"  # without the model calls of two seconds
     command = [sys.executable, "-m", "tests.system.bench", "--scale", "0.002", "--only", parts, "--json", str(text)]
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=460)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -33,6 +33,7 @@ def test_every_part_of_the_bench_gives_its_figures(tmp_path: Path) -> None:
     assert rows["W5 effects at the other side"]["note"].endswith(" 0 duplicate")
     assert "made short" in rows["stored for a conversation of 20 turns, random bytes"]["note"]
     assert "6 children of one parent" in rows
+    assert "× without them" in rows["W1 with metrics and traces, keyed, 1 run(s)"]["note"]
     assert all(str(row["name"]) in done.stdout for row in rows.values())
 
 
