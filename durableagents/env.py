@@ -329,6 +329,8 @@ class Environment(BaseSettings):
         default=None, validation_alias="DURABLEAGENTS_BASE_URL"
     )
     """Default: `http://127.0.0.1:$PORT`. Public address of this installation, also used for callbacks."""
+    docs_url: Annotated[str | None, AfterValidator(_http_address)] = None
+    """Address of the documentation that `make docs` builds. With it, the console's pages link to their help."""
     allowed_hosts: Words = []
     """Further host names that the web process answers to, comma-separated."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"

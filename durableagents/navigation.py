@@ -9,11 +9,24 @@ _SETS_RULES = "approvals.change_queue"
 
 SECTIONS = (
     Section("overview", "Overview", "overview"),
-    Section("inbox", "Inbox", "inbox", number=Number("inbox", "waiting for you")),
-    Section("runs", "Runs", "runs"),
-    Section("reconcile", "Reconcile", "reconcile", number=Number("steering", "waiting for an operator", "unsure")),
-    Section("queues", "Queues", "queues", permission=_SETS_RULES, is_rare=True),
-    Section("audit", "Audit", "audit", roles=frozenset(READS_AUDIT)),
-    Section("agents", "Agents", "agents"),
-    Section("fleet", "Fleet", "fleet", roles=frozenset({OPERATOR, AUDITOR}), is_rare=True),
+    Section("inbox", "Inbox", "inbox", number=Number("inbox", "waiting for you"), help="how-to/approve"),
+    Section("runs", "Runs", "runs", help="how-to/watch-and-repair-runs"),
+    Section(
+        "reconcile",
+        "Reconcile",
+        "reconcile",
+        number=Number("steering", "waiting for an operator", "unsure"),
+        help="how-to/unknown-outcomes",
+    ),
+    Section(
+        "queues",
+        "Queues",
+        "queues",
+        permission=_SETS_RULES,
+        is_rare=True,
+        help="how-to/administer-queues-and-approvers",
+    ),
+    Section("audit", "Audit", "audit", roles=frozenset(READS_AUDIT), help="how-to/evidence-and-audit"),
+    Section("agents", "Agents", "agents", help="how-to/release-and-migrate-versions"),
+    Section("fleet", "Fleet", "fleet", roles=frozenset({OPERATOR, AUDITOR}), is_rare=True, help="how-to/monitor"),
 )

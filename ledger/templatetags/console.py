@@ -12,6 +12,7 @@ from html import escape
 from typing import Any, TypeGuard
 
 from django import template
+from django.conf import settings
 from django.template.defaultfilters import filesizeformat
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -395,6 +396,13 @@ def more_of(entries: list[around.Entry], section: str) -> dict[str, Any] | None:
     more = [entry for entry in entries if entry.is_more]
     here = next((entry.section for entry in more if entry.section.name == section), None)
     return {"entries": more, "here": here} if more else None
+
+
+@register.simple_tag
+def help_link(section: str) -> str:
+    """Return the address of the documentation about this section; empty if no address is configured."""
+    site = settings.DURABLEAGENTS.docs_url
+    return f"{site.rstrip('/')}/{around.help_about(section)}.html" if site else ""
 
 
 @register.simple_tag(takes_context=True)

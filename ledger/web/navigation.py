@@ -28,6 +28,7 @@ class Section:
 
     `name` is the section's name in its pages, `view` the URL's name. It is shown to holders of one of `roles`, and of
     `permission`: so that administrators need no role. Sections with `is_rare` move to "More" if there are many entries.
+    `help` is the page of the documentation about it, such as "how-to/approve".
     """
 
     name: str
@@ -37,6 +38,7 @@ class Section:
     number: Number | None = None
     permission: str = ""
     is_rare: bool = False
+    help: str = "index"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,11 @@ def entries(held: frozenset[str], tally: Tally, may: Callable[[str], bool]) -> l
         )
         for one, by_role in visible
     ]
+
+
+def help_about(name: str) -> str:
+    """Return the page of the documentation about a section; its first page if there is none."""
+    return next((one.help for one in _sections if one.name == name), "index")
 
 
 def add_pages(*pages: SectionPage) -> None:

@@ -35,6 +35,7 @@ class ChangeControlConfig(AppConfig):
                 roles=frozenset({OPERATOR, AUDITOR}),
                 number=Number("changes", "waiting for a second person"),
                 permission="approvals.change_queue",
+                help="how-to/administer-queues-and-approvers",
             )
         ]
 

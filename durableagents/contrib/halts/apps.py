@@ -22,7 +22,7 @@ class HaltsConfig(AppConfig):
         from ledger.web.navigation import Section
         from ledger.web.roles import AUDITOR, OPERATOR
 
-        return [Section("halts", "Halts", "halts", roles=frozenset({OPERATOR, AUDITOR}))]
+        return [Section("halts", "Halts", "halts", roles=frozenset({OPERATOR, AUDITOR}), help="how-to/stop-everything")]
 
     def notices(self) -> list[Any]:
         """Return the halts as notices above every page (read by durableagents/apps.py)."""

@@ -29,8 +29,10 @@ class LimitsConfig(AppConfig):
 
         readers = frozenset({OPERATOR, AUDITOR, INTEGRATOR})
         return [
-            Section("shared_budgets", "Shared budgets", "shared_budgets", is_rare=True),
-            Section("limits", "Limits", "limits", roles=readers, is_rare=True),
+            Section(
+                "shared_budgets", "Shared budgets", "shared_budgets", is_rare=True, help="how-to/budgets-and-limits"
+            ),
+            Section("limits", "Limits", "limits", roles=readers, is_rare=True, help="how-to/budgets-and-limits"),
         ]
 
     def ready(self) -> None:

@@ -26,7 +26,16 @@ class PoliciesConfig(AppConfig):
         """Return this app's entry in the navigation (read by durableagents/apps.py)."""
         from ledger.web.navigation import Section
 
-        return [Section("policies", "Policies", "policies", permission="approvals.change_queue", is_rare=True)]
+        return [
+            Section(
+                "policies",
+                "Policies",
+                "policies",
+                permission="approvals.change_queue",
+                is_rare=True,
+                help="how-to/policies-and-standing-approvals",
+            )
+        ]
 
     def demo_settings(self, **by: Any) -> Iterator[tuple[str, Callable[[], object]]]:
         """Yield the settings that the demo still lacks, by name (read by durableagents/demo/oversight.py)."""

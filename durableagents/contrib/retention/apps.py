@@ -36,7 +36,17 @@ class RetentionConfig(AppConfig):
         from ledger.web.roles import AUDITOR, OPERATOR
 
         readers = frozenset({OPERATOR, AUDITOR})
-        return [Section("retention", "Retention", "retention", roles=readers, permission=_SETS_RULES, is_rare=True)]
+        return [
+            Section(
+                "retention",
+                "Retention",
+                "retention",
+                roles=readers,
+                permission=_SETS_RULES,
+                is_rare=True,
+                help="how-to/retention-and-erasure",
+            )
+        ]
 
     def ready(self) -> None:
         """Install this app's feature, and register how archived runs are found."""

@@ -21,7 +21,7 @@ class SchedulesConfig(AppConfig):
         """Return this app's entry in the navigation (read by durableagents/apps.py)."""
         from ledger.web.navigation import Section
 
-        return [Section("schedules", "Schedules", "schedules", is_rare=True)]
+        return [Section("schedules", "Schedules", "schedules", is_rare=True, help="how-to/schedules-and-business-keys")]
 
     def ready(self) -> None:
         """Install this app's feature."""

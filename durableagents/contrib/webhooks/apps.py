@@ -24,7 +24,17 @@ class WebhooksConfig(AppConfig):
         from ledger.web.roles import AUDITOR, OPERATOR
 
         readers = frozenset({OPERATOR, AUDITOR})
-        return [Section("webhooks", "Webhooks", "webhooks", roles=readers, permission=_SETS_RULES, is_rare=True)]
+        return [
+            Section(
+                "webhooks",
+                "Webhooks",
+                "webhooks",
+                roles=readers,
+                permission=_SETS_RULES,
+                is_rare=True,
+                help="how-to/webhooks",
+            )
+        ]
 
     def ready(self) -> None:
         """Install this app's feature."""

@@ -42,6 +42,7 @@ class Device:
     counter: int = 0
     counts: bool = False
     verifies: bool = True
+    is_touched: bool = True
 
     @property
     def id(self) -> str:
@@ -54,8 +55,8 @@ class Device:
     def data(self, more: bytes = b"", flags: int = 0) -> bytes:
         if self.counts:
             self.counter += 1
-        count = UP | (UV if self.verifies else 0) | flags
-        return hashlib.sha256(self.rp_id.encode()).digest() + bytes([count]) + self.counter.to_bytes(4, "big") + more
+        shown = (UP if self.is_touched else 0) | (UV if self.verifies else 0) | flags
+        return hashlib.sha256(self.rp_id.encode()).digest() + bytes([shown]) + self.counter.to_bytes(4, "big") + more
 
     def make(self, options: dict[str, Any], **lies: Any) -> str:
         self.handle = options["user"]["id"]

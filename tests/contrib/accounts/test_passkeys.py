@@ -297,19 +297,26 @@ def test_a_lost_device_is_stood_in_for_by_a_recovery_code(olga: Someone, device:
     [
         ({"type": "webauthn.create"}, "no assertion"),
         ({"origin": "https://evil.example"}, "made on a page of"),
+        ({"origin": "http://localhost:8001"}, "made on a page of"),
+        ({"origin": "https://localhost:8000"}, "made on a page of"),
+        ({"origin": "http://127.0.0.1:8000"}, "made on a page of"),
+        ({"origin": "http://localhost:8000.evil.example"}, "made on a page of"),
         ({"challenge": "AAAA"}, "challenge is not that"),
         ({"crossOrigin": True}, "made on a page of"),
-        ({"unverified": True}, "did not verify"),
-        ({"key": ec.generate_private_key(ec.SECP256R1())}, "signature"),
+        ({"device": {"verifies": False}}, "did not verify"),
+        ({"device": {"is_touched": False}}, "did not verify"),
+        ({"device": {"rp_id": "evil.example"}}, "a site other than"),
+        ({"device": {"handle": "AAAA"}}, "another account"),
+        ({"device": {"key": ec.generate_private_key(ec.SECP256R1())}}, "signature"),
     ],
-    ids=["made", "origin", "challenge", "frame", "unverified", "another key"],
+    ids=str,
 )
 def test_what_a_device_signed_elsewhere_or_unverified_opens_nothing(
     with_passkey: Someone, device: Device, lies: dict[str, Any], why: str
 ) -> None:
-    device.verifies, device.key = "unverified" not in lies, lies.get("key", device.key)
-    fields = {name: value for name, value in lies.items() if name not in ("unverified", "key")}
-    refused = sign_in(with_passkey.client, device, **fields)
+    for name, value in lies.get("device", {}).items():
+        setattr(device, name, value)
+    refused = sign_in(with_passkey.client, device, **{n: lie for n, lie in lies.items() if n != "device"})
     assert refused.status_code == 422 and why in refused.content.decode() and not with_passkey.is_in()
 
 
@@ -344,14 +351,15 @@ def test_of_many_who_come_with_one_answer_at_once_one_is_let_in(olga: Someone, d
     assert sorted(items) == [302] + [409] * 7
 
 
-def test_a_device_that_counts_back_is_a_copy(olga: Someone, device: Device) -> None:
+@pytest.mark.parametrize(("counter", "counts"), [(1, True), (0, True), (0, False)], ids=["same", "back", "zero"])
+def test_a_device_that_counts_back_is_a_copy(olga: Someone, device: Device, counter: int, counts: bool) -> None:
     device.counts = True
     olga.sign_in()
     set_up(olga, device)
     olga.client = Client()
     assert sign_in(olga.client, device).status_code == 302
     olga.client = Client()
-    device.counter = 1
+    device.counter, device.counts = counter, counts
     refused = sign_in(olga.client, device)
     assert refused.status_code == 422 and "counted back" in refused.content.decode() and not olga.is_in()
 

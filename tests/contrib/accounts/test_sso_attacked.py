@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jwt
 import pytest
 from django.test import Client
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse
@@ -97,6 +98,7 @@ NOW = int(time.time())
         {"signing": {"headers": {"kid": "unknown"}}},
         {"signing": {"headers": {"kid": "two"}}},
         {"signing": {"headers": {}}},
+        {"signing": {"headers": {"kid": "one", "crit": ["made-up"], "made-up": 1}}},
         {"answer": {"id_token": "no token"}},
         {"answer": {"id_token": None}},
         {"answer": {"id_token": 7}},
@@ -113,10 +115,12 @@ def test_a_token_that_is_not_for_this_sign_in_is_refused(olga: Someone, idp: Idp
 
 
 def test_a_token_that_somebody_else_signed_is_refused(olga: Someone, idp: Idp, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another key under the same name; no signature; the published key used as a shared secret."""
+    """Another key under the same name, also if the token brings it; no signature; the published key as a secret."""
     known(olga, idp)
-    idp.lies = {"signing": {"key": idp.other_key}}
-    assert sign_in(olga.client).status_code == 403
+    own = jwt.algorithms.RSAAlgorithm.to_jwk(idp.other_key.public_key(), as_dict=True)
+    for brought in ({}, {"jwk": own}, {"jku": f"{idp.issuer}/keys"}, {"x5u": f"{idp.issuer}/keys"}):
+        idp.lies = {"signing": {"key": idp.other_key, "headers": {"kid": "one", **brought}}}
+        assert sign_in(olga.client).status_code == 403 and not olga.is_in()
     idp.lies = {}
 
     def claims(nonce: str) -> dict[str, Any]:

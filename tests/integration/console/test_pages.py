@@ -20,10 +20,12 @@ from approvals.models import Approval
 from ledger import events as e
 from ledger.append import append
 from ledger.models import Event
+from ledger.web import navigation
 from ledger.web.text_safety import compare, leaves
 from runs.models import Run, Wait
 from runs.story import read, tell
 from tests.cases import each_case
+from tests.conftest import CHECKOUT
 from tests.integration.api.test_fleet_acts import lose
 from tests.integration.console.conftest import OLGA, Reader, start, text_of
 from tests.integration.console.stage import settled, working
@@ -293,3 +295,12 @@ def test_what_holds_a_nul_is_nothing_that_there_is(reader: Callable[..., Reader]
 
 def test_nobody_who_is_not_signed_in_learns_that(client: Client) -> None:
     assert client.get("/queues/of/%00").status_code == 302
+
+
+def test_pages_link_to_the_documentation_about_their_section(operator: Reader, settings: Any) -> None:
+    assert ">Help</a>" not in operator.get("/runs").content.decode()
+    settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"docs_url": "https://docs.example/agents/"})
+    for path, page in (("/runs", "how-to/watch-and-repair-runs"), ("/inbox", "how-to/approve"), ("/", "index")):
+        found = re.findall(r'href="https://docs.example/agents/([^"]+).html"', operator.get(path).content.decode())
+        assert found == [page], path
+    assert [one for one in navigation._sections if not (CHECKOUT / "docs" / f"{one.help}.md").is_file()] == []
