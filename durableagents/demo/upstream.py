@@ -90,7 +90,7 @@ async def _send(call: ToolCall, method: str, path: str, **request: Any) -> httpx
 
 
 async def _answering(call: ToolCall, response: httpx.Response) -> None:
-    """Upstream has acted, and nothing of its answer was read but the headers: a crash point of its own."""
+    """Crash point CP3: the upstream has acted, and only the headers of its answer have been read."""
     hit("CP3", call.tool, call.run_id)
 
 

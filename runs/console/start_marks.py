@@ -19,11 +19,11 @@ from runs.services.idempotency import KeyInUse, KeyReused, answer_once, kept_ans
 
 
 class NotOurForm(InvalidInput):
-    """The form's mark was changed, so that a repeated request couldn't be recognized."""
+    """The form's hidden identifier was changed, so that a repeated request couldn't be recognized."""
 
     def __init__(self, done: str = "started by it", look: str = "check the list of runs first") -> None:
         super().__init__(
-            f"The form's mark is missing or was changed. Nothing was {done}. "
+            f"The form's hidden identifier is missing or was changed. Nothing was {done}. "
             f"Your input is kept below. If you have sent it before, {look}."
         )
 

@@ -153,7 +153,7 @@ def _settle(run: Run, late: LateAnswer, attempt: Attempt, intent: e.ToolInvoked,
     closing = _resolve_waits(run, late, by, now)
     wake(run, now=now)
     journal(run.id, event, *closing, by=by, entries=[entry])
-    log.warning("run %s: the worker that had sent %s handed its answer in: settled", run.id, late.tool)
+    log.warning("run %s: the worker that had sent %s reported its answer late: settled", run.id, late.tool)
 
 
 def _accept(head: Head, run: Run, late: LateAnswer, by: Actor) -> None:
@@ -169,7 +169,9 @@ def _accept(head: Head, run: Run, late: LateAnswer, by: Actor) -> None:
     event = e.ToolAccepted(slot=late.slot, attempt=late.attempt, tool=late.tool, payload=late.accepted)
     journal(run.id, event, *closing, by=by)
     log.warning(
-        "run %s: the worker that had sent %s handed in that it was taken: its callback is waited for", run.id, late.tool
+        "run %s: the worker that had sent %s reported late that it was accepted: waiting for its callback",
+        run.id,
+        late.tool,
     )
 
 

@@ -77,7 +77,7 @@ def prepare(run: Run, request: ForkRequest) -> PreparedFork:
     if run.erased_at is not None:
         raise erased(run.pk)
     if why := why_none(run):
-        raise refusal("run", why, "fork it when it has ended")
+        raise refusal("run", f"the run {why}", "fork it when it has ended")
     agent = registry.find(f"{run.agent}@{request.version or run.version}")
     point = cut_at(run, request.visit)
     if request.seen is not None and request.seen != len(point.effects):

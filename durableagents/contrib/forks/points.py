@@ -150,7 +150,7 @@ class ForkPoint:
 def why_none(run: Run) -> str:
     """Return why a run can't be forked at any visit; "" if it can be forked."""
     if run.is_undoing and run.state not in ENDED:
-        return "undoes its effects, so what it did may be gone in a moment"
+        return "is undoing its effects, so what it did may be gone in a moment"
     return ""
 
 

@@ -231,7 +231,10 @@ class WitnessStatus:
                 "seals were deleted, or a backup was restored"
             )
         if not self.is_known and self.newest:
-            return f"witness {self.name} has never been tried: restart the workers with this setting"
+            return (
+                f"no worker has tried witness {self.name}: restart the workers, so that they read "
+                "DURABLEAGENTS_SEAL_WITNESSES"
+            )
         if not self.is_stale:
             return ""
         last = f"took seal {self.taken} last" if self.taken else "has stored no seal"

@@ -343,7 +343,7 @@ def test_a_bucket_with_object_lock_keeps_each_seal_and_overwrites_none(new_run: 
         settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"seal_witnesses": [witness]})
         run_id = several_seals(new_run, 2)
         tamper("UPDATE seals_seal SET at = at - interval '16 minutes'")
-        assert "has never been tried" in status_of(witness).problem
+        assert "no worker has tried" in status_of(witness).problem
         settings.STORAGES["seals"] = {**backend, "OPTIONS": {**options, "bucket_name": "none"}}
         fresh_storages(settings)
         assert deliver(witness) == 0 and "NoSuchBucket" in Delivery.objects.get().error

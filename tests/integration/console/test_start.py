@@ -118,7 +118,10 @@ def test_a_form_without_the_mark_that_it_was_given_starts_nothing(
     sent = {"cut": token[:-1], "other": token.swapcase()}.get(str(damaged), damaged)
     refused = integrator.post("/runs/new", **form, **({} if sent is None else {"token": sent}))
     assert refused.status_code == 422 and Run.objects.count() == 0
-    assert "Not started. The form's mark is missing" in text_of(refused) and "\x00" not in refused.content.decode()
+    assert (
+        "Not started. The form's hidden identifier is missing" in text_of(refused)
+        and "\x00" not in refused.content.decode()
+    )
     again = form_of(refused)
     assert again["item"] == "chairs" and 'value="spring"' in refused.content.decode()
     assert again["token"] not in (token, sent)
