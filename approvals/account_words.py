@@ -54,7 +54,8 @@ def _plainly(value: Any) -> str:
 
 
 def hours_of(minutes: Any) -> str:
-    """Return minutes as text in hours, with the minutes if a tenth of an hour isn't exact; empty if there are none."""
+    """Return a number of minutes as text: in hours if tenths are exact, else in hours and minutes; empty for 0 or no
+    number."""
     if not isinstance(minutes, int) or not minutes:
         return ""
     if minutes >= 60 and minutes % 6 == 0:

@@ -6,7 +6,7 @@ class ApprovalsConfig(AppConfig):
     label = "approvals"
 
     def ready(self) -> None:
-        """Install this app's features, because `runs` doesn't know them."""
+        """Install this app's features in `runs`, which doesn't import this app at run time."""
         from approvals import protected as protected  # connects signal receivers
         from approvals.own_features import FEATURES
         from runs import features

@@ -33,7 +33,7 @@ def marks_of(rows: Iterable[Decision]) -> dict[int, bool]:
 
 
 def out_of_time() -> Counted:
-    """Count the records (at most one is counted) whose time is in the future or before any record could exist."""
+    """Return a count that stops at the first record whose time is in the future or before any record could exist."""
     tables = [model._meta.db_table for model in _RECORDS]
     return Counted(
         0, [(f"SELECT 1 FROM {table} WHERE at > {NOT_YET} OR at < %s LIMIT 1", [EARLIEST]) for table in tables]

@@ -50,7 +50,7 @@ CHIPS: dict[ApprovalState, tuple[str, str]] = {
 
 
 def chip_of(approval: Approval) -> tuple[str, str]:
-    """Return text and tone of the chip. An unknown state (of a damaged row) is shown unchanged."""
+    """Return the chip's text and tone. An unknown state (of a damaged row) is shown unchanged."""
     if approval.state not in ApprovalState.values:
         return str(approval.state), ""
     words, tone = CHIPS[ApprovalState(approval.state)]
@@ -275,12 +275,12 @@ class ApprovalDetail:
 
     @property
     def is_effect_fixed(self) -> bool:
-        """Return whether the effect is the tool author's fixed text instead of the agent's."""
+        """Return whether the effect is described by the tool author's fixed text instead of the agent's."""
         return self.tool is not None and self.approval.effect == self.tool.effect
 
     @property
     def who_gives(self) -> str:
-        """Return who grants the right to read the question, to show to readers without it."""
+        """Return who grants the right to read the question, as text for readers without it; empty for others."""
         return "" if self.is_read else WHO_GIVES
 
     @property
@@ -306,7 +306,7 @@ class ApprovalDetail:
 
     @property
     def is_made_elsewhere(self) -> bool:
-        """Return whether the reader decides only at a queue that it was escalated to.
+        """Return whether the reader may decide only at a queue to which the question was escalated.
 
         Only deciders of the first queue may approve with changes.
         """
@@ -350,7 +350,7 @@ def plan_of(approval: Approval) -> dict[str, Any]:
 
 
 def _ordered(arguments: Any, tool: ToolCard | None) -> Any:
-    """Return arguments in the order of the tool's fields: the canonical bytes are sorted by name."""
+    """Return arguments in the order of the tool's fields, because the canonical bytes are sorted by name."""
     if tool is None or not isinstance(arguments, dict):
         return arguments
     first = [name for name in tool.fields if name in arguments]
@@ -400,7 +400,7 @@ _FACTS = FACTS.format(
     queue='"approvals_approval"."queue"',
     case='coalesce("approvals_approval"."case_id", "approvals_approval"."id")',
 )
-# UNION, not UNION ALL, so that forged revisions that form a cycle also terminate.
+# UNION, not UNION ALL, so that the query ends even if forged revisions form a cycle.
 _CHAIN = """
     WITH RECURSIVE chain AS (
         SELECT id, previous_id FROM approvals_approval WHERE id = %s

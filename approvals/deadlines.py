@@ -76,7 +76,7 @@ class DeadlineTexts:
 
 @dataclass(frozen=True, slots=True)
 class MovedClock:
-    """A deadline moved by a pause.
+    """A deadline that was moved because the approval's clock was stopped or restarted.
 
     `record` is its entry in the journal; `look_at` is an earlier time at which the sweeper checks the approval.
     """
@@ -137,7 +137,7 @@ def restart_deadline(approval: Approval, wait: Wait, deadline: datetime, now: da
 
 
 class Deadlines:
-    """Plain deadlines. An app may replace this class with a subclass, in its feature's `deadlines`."""
+    """Deadlines counted around the clock. An app may provide a subclass in its feature's `deadlines`."""
 
     def course(self, approval: Approval, wait: Wait) -> Course:
         """Return the history of an approval's deadline from the journal."""
@@ -147,7 +147,7 @@ class Deadlines:
         return found
 
     def later(self, course: Course, at: datetime, by: timedelta) -> datetime:
-        """Return the time after this much of the approval's time has passed."""
+        """Return the point in time at which the approval's clock has run for `by` since `at`."""
         return at + by
 
     def counter(self, course: Course) -> Callable[[datetime, datetime], timedelta]:
@@ -159,7 +159,7 @@ class Deadlines:
     ) -> timedelta:
         """Return how much of an approval's time its run was halted or ended between two points in time.
 
-        With `by_wall`, wall-clock time is returned.
+        With `by_wall`, all time counts, whatever the approval's calendar.
         """
         ended = ((max(from_, since), min(to, until)) for from_, to in course.over)
         all_ = sorted([*stretches(run_id, since, until), *ended])
@@ -176,8 +176,8 @@ class Deadlines:
         return self.stopped_in(course, wait.run_id, course.since or wait.opened_at, now)
 
     def passes_at(self, course: Course, wait: Wait, now: datetime) -> datetime:
-        """Return when its time ends (or its next reminder is due), from its journal and the periods in which its run
-        was stopped.
+        """Return when the approval's time ends (or its next reminder is due), from its journal and the periods in which
+        its run was stopped.
 
         Rows are ignored, because they could be forged.
         """
@@ -204,7 +204,7 @@ class Deadlines:
         return self._effective(course, approval, wait, now)[0] <= now
 
     def is_put_right(self, course: Course, approval: Approval, wait: Wait, now: datetime) -> bool:
-        """Restore the journal's deadline in the rows if it has not passed. Return whether it is in the future."""
+        """Restore the journal's deadline in the rows if it has not passed. Return whether it was restored."""
         if (ends := self.passes_at(course, wait, now)) <= now:
             return False
         if ends == course.deadline:
@@ -217,7 +217,8 @@ class Deadlines:
         return True
 
     def follow(self, wait: Wait) -> None:
-        """Update the deadline in the rows from journal and stopped time; during a halt, add a margin."""
+        """Update the deadline in the rows from the journal and the time the run was stopped; during a halt, add a
+        margin."""
         if wait.resolved_at is not None:
             return
         approval, now = Approval.objects.select_for_update().get(wait=wait), database_now()
@@ -237,7 +238,7 @@ class Deadlines:
         return Revision(Terms(self.passes_at(self.course(approval, wait), wait, now)))
 
     def annotations(self) -> dict[str, RawSQL]:
-        """Return annotations to read with the approvals shown."""
+        """Return the query annotations that pages need to show an approval's time."""
         halted = "approvals_approval.state = 'open' AND runs_halted_by(approvals_approval.run_id, NULL) IS NOT NULL"
         return {"is_halted": RawSQL(halted, [], output_field=BooleanField())}
 
@@ -339,7 +340,7 @@ class DeadlineChecks:
                 pass
 
     def begin(self, id: str, deadline: datetime, at: datetime) -> None:
-        """Start an approval's course."""
+        """Start the history of an approval's deadline."""
         self.courses[id] = Course(deadline, since=at)
 
     def move(self, line: EventLine, id: str, event: e.Event) -> None:
@@ -361,7 +362,7 @@ class DeadlineChecks:
             self.wrong.append(f"event {line.seq}: approval {id} {what} before its deadline")
 
     def check_retry(self, line: EventLine, event: e.RunRetried) -> Iterator[str]:
-        """Check that the run had ended at the time that the retry records: nothing else may extend deadlines."""
+        """Check that the run had ended during the period that the retry records, which extends deadlines."""
         over = ended_during(event)
         if over is not None and (
             self.ended is None or abs(over[0] - min(self.ended, over[1])) > SLACK or abs(over[1] - line.at) > SLACK
@@ -369,11 +370,11 @@ class DeadlineChecks:
             yield f"event {line.seq}: the run had not ended from {over[0].isoformat()} to {over[1].isoformat()}"
 
     def answerable(self, course: Course, at: datetime) -> datetime:
-        """Return until when it may be answered, as known at the time `at`."""
+        """Return the latest time at which the approval may be decided, as known at the time `at`."""
         return self.latest(course, at)
 
     def latest(self, course: Course, until: datetime) -> datetime:
-        """Return when its time ends, extended by the time its run was stopped up to `until`.
+        """Return when the approval's time ends, extended by the time its run was stopped up to `until`.
 
         Older versions extended it by wall-clock time, so return the later of both results.
         """

@@ -70,8 +70,8 @@ def feature_annotations(*, is_whole: bool) -> dict[str, Any]:
 class PendingDecision:
     """A decision that is about to be made, with everything locked.
 
-    `thresholds` are those of the queues whose right is used, `typed` is the text typed as proof, and `evidence` is what
-    the feature that checks proofs derived from it.
+    `thresholds` are the proof thresholds that apply to the decision, `typed` is the text typed as proof, and `evidence`
+    is what the feature that checks proofs derived from it.
     """
 
     approval: Approval

@@ -228,7 +228,7 @@ def inbox(
     limit: int = PAGE,
     is_mine_only: bool = False,
 ) -> Listed:
-    """Return a page of the reader's cases: those of an approver's queues, or else all visible ones.
+    """Return a page of the reader's cases: those of their queues if they are an approver, otherwise all visible ones.
 
     Open cases are ordered by deadline, decided ones newest first. The list begins at the `chosen` case if the first
     page lacks it. `total` excludes cases above the reader's limit, and so does the list with `is_mine_only`.
@@ -360,7 +360,7 @@ def _listed(
 
 
 def _marked(items: list[Item], held: frozenset[str], readable_ids: frozenset[UUID]) -> list[Item]:
-    """Mark cases above the reader's limit and repeated requests, and add the lines of features."""
+    """Mark cases above the reader's limit and repeated requests, and add the lines that features contribute."""
     limits, mine = own_limits(held), queues_of(held)
     repeated = repeats_of([item.approval for item in items if item.approval.id in readable_ids], held)
 
@@ -425,7 +425,7 @@ def _part(stages: list[StageShown], person: int | None) -> str:
 
 @badge("inbox")
 def waiting_for(held: frozenset[str]) -> Counted | None:
-    """Count the cases within their limits that wait for a reader; None if the reader may decide nothing."""
+    """Count the cases that wait for a reader and are within their limits; None if the reader may decide nothing."""
     queues = queues_of(held)
     arms = [*_queue_arms(held, queues, is_within=True), *_own_cases(held, queues, is_waiting=True)]
     if not arms:

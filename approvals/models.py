@@ -37,7 +37,7 @@ def key_of(digest: str) -> str:
 def listed_in_row(documents: list[Any]) -> list[dict[str, str]]:
     """Return the types and stored names of a question's documents.
 
-    SQL needs them, and the documents themselves are encrypted.
+    They are stored unencrypted, because SQL needs them. The documents themselves are encrypted.
     """
     return [{"media_type": each["media_type"], "sha256": key_of(each["sha256"])} for each in documents]
 
@@ -258,7 +258,7 @@ class Decision(Coded):
 class Seat(models.Model):
     """A person who has voted in a case, as themselves or through a deputy.
 
-    The database writes it with the decision (approvals/sql/decisions.sql) and allows one each.
+    The database writes it with the decision (approvals/sql/decisions.sql) and allows one row per person and case.
     """
 
     id = models.BigAutoField(primary_key=True)

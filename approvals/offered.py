@@ -1,4 +1,4 @@
-"""What approvals add to `why`: decisions that the reader may make, and notes about too few deciders."""
+"""Additions to a run's `why`: decisions that the reader may make, and notes about too few deciders."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_LOOKED_AT = 5  # limit for one run, because each question requires a check o
 def decisions(facts: RunFacts, reader: Reader) -> list[Offer]:
     """Return the decisions offered on the open questions with the earliest deadlines.
 
-    They are few, because each requires a check of who may decide.
+    Only a few are returned, because each requires a check of who may decide.
     """
     return [_decision(approval, reader) for approval in _open(facts, MAX_OFFERED)]
 

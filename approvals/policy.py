@@ -124,7 +124,7 @@ class Authority:
     deputyship: Deputyship | None = None
     cap: Cap | None = None
     deputy_cap: Cap | None = None
-    # The queue whose right is used, if the question was escalated to it.
+    # The queue whose role gives the right to decide, if the question was escalated to that queue.
     queue: str = ""
 
 
@@ -143,7 +143,8 @@ class No:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The facts needed to judge who may decide at a queue; `also` has those of queues that it was escalated to."""
+    """The facts needed to judge who may decide a question at a queue; `also` has those of queues it was escalated
+    to."""
 
     queue: QueueFacts | None
     name: str
@@ -166,12 +167,12 @@ def judge(facts: Facts, *, approves: bool) -> Authority | No:
 
 
 def in_ones_own_right(facts: Facts) -> Authority | No:
-    """Return the authority to approve in their own role at the first queue, ignoring deputyships and escalations."""
+    """Return the authority to approve in one's own role at the first queue, ignoring deputyships and escalations."""
     return judge(replace(facts, deputyships=(), also=()), approves=True)
 
 
 def thresholds(facts: Facts, authority: Authority) -> list[Threshold]:
-    """Return the proof thresholds of the first queue and of the queue whose right is used."""
+    """Return the proof thresholds of the first queue and of the queue whose role gives the right to decide."""
     queues = [facts.queue, *(each.queue for each in facts.also if each.name == authority.queue)]
     return [queue.threshold for queue in queues if queue is not None and queue.threshold is not None]
 

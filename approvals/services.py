@@ -1,4 +1,5 @@
-"""Decide questions: each decision is one transaction with one winner; several deciders have one vote each."""
+"""Decide questions. Each decision is one transaction, and of competing ones, one succeeds. Each decider has one
+vote."""
 
 from __future__ import annotations
 
@@ -215,7 +216,7 @@ def decide(
     extra_terms: Mapping[str, Any] | None = None,
     evidence: Any = None,
 ) -> Approval:
-    """Approve, reject or let fail exactly the plan that was read, or abstain.
+    """Decide on exactly the plan that was read: approve, reject, reject and fail the run, or abstain.
 
     With several deciders, the last approval needed grants the call, and one rejection ends it. `stage` is the stage
     that was read, for callers that want it checked; `typed` is the text typed as proof; `extra_terms` are recorded with

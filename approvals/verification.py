@@ -54,7 +54,7 @@ class Gates:
         self.misused: list[str] = []
 
     def see(self, line: EventLine) -> None:
-        """Keep questions, without their plans, and answers."""
+        """Collect the questions (without their plans) and the answers."""
         self.times.see(line)
         self.talks.see(line)
         match line.event:
@@ -234,7 +234,7 @@ class Gates:
             yield f"{what} was not written with this installation's key, or was changed"
 
     def _seats(self) -> Iterator[str]:
-        """Check that the database's list of seats matches the decisions; older decisions have none."""
+        """Check that the seats (the rows of who has voted in a case) match the decisions; older decisions have none."""
         found: dict[int, set[tuple[UUID, int]]] = {}
         for seat in Seat.objects.filter(decision__in=self.decisions) if self.decisions else ():
             found.setdefault(seat.decision_id, set()).add((seat.case_id, seat.person))
@@ -300,7 +300,7 @@ def _queue_at(name: str, at: datetime) -> dict[str, Any]:
 
 
 def _case(row: Approval, plan: Any) -> Any:
-    """Return the first stage's question by the plan; None without stages."""
+    """Return the id of the first stage's question according to the plan; None without stages."""
     if not is_staged(plan):
         return None
     try:

@@ -14,12 +14,13 @@ HIGHEST = 2**31 - 1  # the highest version number
 
 
 def newest_of(model: type[Version], values: Iterable[Any]) -> Version | None:
-    """Return the first authentic row, which are sorted newest first."""
+    """Return the newest authentic row. `values` are the values of the rows, newest first."""
     return next((row for row in (row_of(model, each) for each in values) if row.is_authentic), None)
 
 
 def next_version(taken: Iterable[int], last: int) -> int | None:
-    """Return the next version number, above all `taken` ones if possible; None if it would be outside LOOKED_AT."""
+    """Return the next version number, above all `taken` ones if possible; None if LOOKED_AT or more would be above
+    it."""
     taken = set(taken)
     top = max(taken, default=0)
     if top < HIGHEST:

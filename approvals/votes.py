@@ -271,7 +271,10 @@ def _queues(approval: Approval, stage: StageShown) -> list[str]:
 
 
 def _members(approval: Approval, stage: StageShown) -> QuerySet[User]:
-    """Return the active members of a stage's queue, and of escalations of the current one. Deputies add no votes."""
+    """Return the active members of a stage's queue, and for the current stage, of the queues that it was escalated to.
+
+    Deputies are left out, because they add no votes.
+    """
     roles = [role for queue in _queues(approval, stage) if (role := QUEUES.get(queue))]
     return User.objects.filter(is_active=True, groups__name__in=roles).distinct()
 

@@ -1,4 +1,4 @@
-"""Django admin pages for users, roles, own tags, API keys, prices and default budgets.
+"""Django admin pages for users, roles, users' own tags, API keys, prices and default budgets.
 
 No page reads or changes runs.
 """
@@ -74,7 +74,7 @@ def checked_budget(given: Any) -> dict[str, Any]:
 
 
 class OfBudgets(admin.ModelAdmin):
-    """Admin pages of rows that have a budget. Viewing such a row warns if its budget prevents runs from starting."""
+    """Admin pages of rows with a budget. A row's page shows a warning if the budget prevents runs from starting."""
 
     def changeform_view(
         self,
@@ -152,7 +152,7 @@ def _reason(action: str, given: str) -> str:
 
 
 class OwnTagForm(forms.ModelForm):
-    """The form for an own tag: the reason for giving a new tag, or for removing an existing one."""
+    """The form for giving a tag to a user, or for removing a tag that the user has, with the reason."""
 
     class Meta:
         model = OwnTag
@@ -187,7 +187,7 @@ class OwnTagForm(forms.ModelForm):
 
 @admin.register(OwnTag)
 class OwnTagAdmin(admin.ModelAdmin):
-    """Admin pages of own tags.
+    """Admin pages of users' own tags.
 
     An integrator sees the runs that carry one of their own tags. Tags are given and removed with a reason and never
     deleted, so that past access stays known.
@@ -285,7 +285,7 @@ class PriceAdmin(admin.ModelAdmin):
             obj.pk = row.pk
 
     def log_addition(self, request: HttpRequest, obj: Price, message: Any) -> Any:
-        """Log the addition, unless the price still waits for a second person."""
+        """Log the addition, unless the price is still waiting for approval by a second person."""
         return super().log_addition(request, obj, message) if obj.pk else None
 
     def response_add(self, request: HttpRequest, obj: Price, post_url_continue: str | None = None) -> HttpResponse:

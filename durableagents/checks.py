@@ -71,7 +71,7 @@ def check_budget_queue() -> list[CheckMessage]:
 
 UNCERTAIN = "durableagents.W004"
 _UNCHECKED = "the database isn't running, so its queues can't be checked"
-# Without the queue, the console doesn't start, and it is the console where one adds queues. `migrate` runs the same
+# Without the queue, the console doesn't start, but queues can only be added in the console. `migrate` runs the same
 # check; queues in the settings pass it.
 _ADD = "add {}=ROLE to DURABLEAGENTS_QUEUES and run migrate"
 
@@ -185,7 +185,7 @@ def check_model() -> None:
 def check_keys() -> None:
     """Check that the master key belongs to this database.
 
-    While the database is unreachable, this is left to each process before it serves.
+    While the database is unreachable, each process makes this check itself before it serves.
     """
     try:
         reasons = [reason for each in privileges.others if (reason := each())]
@@ -284,7 +284,7 @@ _OPEN_KEY = "durableagents.W011"
 
 @register(Tags.security, deploy=True)
 def settings_are_safe(**_: Any) -> list[CheckMessage]:
-    """Check what Django's own checks don't, or name only by Django's settings."""
+    """Check what Django's own checks don't cover, or report by the names of Django's settings instead of ours."""
     environment = settings.DURABLEAGENTS
     if not environment.is_production:
         return []

@@ -1,6 +1,6 @@
 """Tell the database who is changing accounts.
 
-The actor is signed for one transaction, because any SQL can set the variable.
+The variable that names the actor is signed and valid for one transaction, because any SQL can set it.
 """
 
 # The code covers `tx`: the transaction's number and the server's start time. The triggers store it with the record, and

@@ -53,8 +53,8 @@ _MANY_LINES = """(
 def lines(events: Sequence[Event], run_id: UUID, after: int) -> tuple[str, list[Any]]:
     """Return events as an SQL expression of type `ledger_line[]`, and its parameters.
 
-    `after` is the seq of the last event known to the writer; each event's code covers the place that follows. Rows of
-    scalars cost a third of what parallel arrays cost, in Python and in the database.
+    `after` is the seq of the last event known to the writer; each event's code covers the place at which the writer
+    therefore expects it. Rows of scalars cost a third of what parallel arrays cost, in Python and in the database.
     """
     key = code_key()
     rows = [_ledger_line(event, key, run_id, place) for place, event in enumerate(events, after + 1)]
@@ -64,7 +64,7 @@ def lines(events: Sequence[Event], run_id: UUID, after: int) -> tuple[str, list[
 
 
 def kept_bytes(values: Sequence[Any]) -> int:
-    """Return the number of stored bytes for these `lines` parameters, in the same way as the head."""
+    """Return the number of stored bytes for these `lines` parameters, counted in the same way as in the run's head."""
     assert len(values) % 7 == 0 and len(values) <= 7 * _MAX_ROWS, "rows of seven"
     return sum(len(value or b"") for i, value in enumerate(values) if i % 7 in (4, 5))
 

@@ -37,7 +37,7 @@ OTHER_NEEDS: Mapping[str, str] = {OUTCOMES: OPERATOR}
 
 
 def declare_family(name: str, text: str) -> None:
-    """Register a family of an app outside the core, with the text shown on pages. Idempotent."""
+    """Register a family of rules that belongs to an app outside the core, with the text shown on pages. Idempotent."""
     FAMILIES[name] = text
 
 

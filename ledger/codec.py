@@ -26,11 +26,11 @@ HEADER = struct.Struct(">cQ16s")
 # Reference stored instead of a payload that is kept in a store: its codec byte, the size of its JSON in bytes, its run,
 # the codec byte of the stored bytes, their SHA-256.
 REFERENCE = struct.Struct(">cQ16sc32s")
-# Random bytes in front of stored content: so no two values are identical, and deleting an orphan never deletes a value
-# that another event refers to.
+# Random bytes in front of stored content, so that no two values are identical and deleting an orphan never deletes a
+# value that another event refers to.
 _SALT = 16
 _COMPRESS_FROM = 256
-# One value may have up to 64 MiB (engine/canonical.py), and a payload may combine several.
+# One value may take up to 64 MiB (engine/canonical.py), and a payload may combine several.
 MAX_PAYLOAD = 80 * 1024 * 1024
 # Pages decode at most this much of a payload, and show only a part of larger ones.
 MAX_HEAD = 256 * 1024
@@ -224,7 +224,7 @@ def pack(payload: Any, run_id: UUID | None, *, may_store: bool = True) -> bytes 
         packed = ZSTD + compressed
         del compressed
     packed = packed or RAW + raw
-    del raw  # the value may have up to 80 MiB
+    del raw  # the value may take up to 80 MiB
     if run_id is None:
         return packed
     if _cipher is not None:
@@ -320,7 +320,7 @@ def unpack(packed: bytes | memoryview | None) -> Any:
     """Decode the bytes of `pack`. Raises ValueError for bytes that `pack` can't have made."""
     if packed is None:
         return None
-    # Views instead of copies, since a payload may have 80 MiB.
+    # Views instead of copies, since a payload may take 80 MiB.
     data: bytes | memoryview = bytes(packed)
     if data[:1] == STORED:
         data = _load_stored(bytes(data))

@@ -256,8 +256,8 @@ class ContentField(_Field):
     """Base of the content fields.
 
     `run` is the path from the row to its run's id; empty for content that belongs to no run. A value is encrypted when
-    its instance is saved; assign a new value to change it. Updates by query sets are refused, because they don't know
-    which key to use.
+    its instance is saved; assign a new value to change it. `update()` and `bulk_update()` are refused, because they
+    don't know which key to use.
     """
 
     descriptor_class = _ContentAttribute
@@ -324,7 +324,7 @@ def keep_clear(instance: models.Model, name: str, content: Any) -> None:
 
 
 class ContentText(ContentField, models.TextField):
-    """A text. A text; `UNREADABLE` if it can't be decrypted."""
+    """A text; `UNREADABLE` if it can't be decrypted."""
 
     substitute = UNREADABLE
     PLAIN = "TextField"

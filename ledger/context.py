@@ -61,8 +61,8 @@ def new_trace_id() -> str:
 def parent_of(traceparent: str | None) -> tuple[str, str]:
     """Return trace id and span id of a W3C `traceparent`; both are empty if it is missing or invalid.
 
-    Invalid is a header that is malformed or all zero. It is ignored, as the standard asks, because bad tracing headers
-    must not make a request fail.
+    A header that is malformed or all zeros is invalid. It is ignored, as the standard requires, because bad tracing
+    headers must not make a request fail.
     """
     found = _TRACEPARENT.fullmatch(traceparent or "")
     if found is None:

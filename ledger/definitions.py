@@ -1,4 +1,5 @@
-"""Install the SQL functions, types and triggers of `<app>/sql/*.sql`. Only the defaults of hooks may be redefined."""
+"""Install the SQL functions, types and triggers of `<app>/sql/*.sql`. Only the defaults of hooks may be redefined by
+other apps."""
 
 # The table `ledger_definition` holds the digest of every installed definition: only changed ones are replaced, and a
 # process can detect that its database differs from its code. The runtime role may only read it
@@ -151,7 +152,8 @@ def _create(cursor: CursorWrapper, each: Definition, is_new: bool) -> None:
 
 
 def _refuse_overloads(cursor: CursorWrapper, names: list[str]) -> None:
-    """Refuse functions whose arguments changed: as overloads, callers would still reach the old ones."""
+    """Refuse functions whose arguments changed: they would become overloads, and callers would still reach the old
+    ones."""
     cursor.execute(
         "SELECT proname FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND proname = ANY (%s) "
         "GROUP BY proname HAVING count(*) > 1 ORDER BY proname",

@@ -1,8 +1,9 @@
 """The kinds of events in a run's journal, a closed set. Pure: no Django, no I/O."""
 
-# Every event is frozen and past tense. Its fields are the *clear* (unencrypted) metadata: small, ASCII keys, no floats,
-# stored as exact bytes and covered by the hash chain. Its `payload` (arguments, results, messages, tracebacks) is
-# stored apart as *packed* bytes, which can be compressed, and later encrypted or erased, without touching the chain.
+# Every event is frozen and named in the past tense. Its fields are the *clear* (unencrypted) metadata: small, ASCII
+# keys, no floats, stored as exact bytes and covered by the hash chain. Its `payload` (arguments, results, messages,
+# tracebacks) is stored apart as *packed* bytes, which can be compressed, and later encrypted or erased, without
+# touching the chain.
 #
 # `fact` names what a kind states about its slot. `(run, slot, attempt, fact)` is unique in the database, so a logical
 # call can't have a second intent, result or decision. A kind that may repeat within a slot numbers its fact with `n`.
@@ -66,8 +67,8 @@ KEY_MISSING = "key missing: "
 
 
 class RunReleased(Event):
-    """A worker handed the run back, because the worker drains, a halt holds the run, or the worker lacks the run's
-    key."""
+    """A worker handed the run back, because the worker is draining, the run is halted, or the worker lacks the run's
+    encryption key."""
 
     reason: str
 

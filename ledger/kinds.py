@@ -376,7 +376,8 @@ class UpstreamAsked(Event, fact="upstream_asked"):
 
 
 class UpstreamTold(Event, fact="upstream_told"):
-    """Upstream's answer: The answer is `happened`, `did_not`, or `nothing` if unusable.
+    """The upstream system's answer to the query of an UpstreamAsked event. `answer`: happened, did_not, or nothing (no
+    usable answer).
 
     The answer only informs the person who asked; it settles nothing. Payload of `happened`: the result. `n` is the
     number of the UpstreamAsked event.
@@ -389,9 +390,9 @@ class UpstreamTold(Event, fact="upstream_told"):
 class VersionAssigned(Event):
     """A start by the agent's name was assigned a version during a `ramp`. `is_new`: the newer one. `why`: share, tag,
     halted (the ramp was halted), unserved (no living worker had the newer version), unknown (the process that accepted
-    the start did not know it). Of a share: `place`, the position of the start's key among 10,000, and how many of these
-    (`share`) get the newer version; `key` is the kind of key: business_key, idempotency_key, schedule, run. `tag` is
-    the tag that decided."""
+    the start did not know it). For `share`: `place`, the position of the start's key among 10,000, and how many of
+    these (`share`) get the newer version; `key` is the kind of key: business_key, idempotency_key, schedule, run. `tag`
+    is the tag that decided."""
 
     ramp: int
     from_version: str
@@ -426,13 +427,14 @@ class RunAdmitted(Event):
 
 
 class RunRenewed(Event):
-    """The run continues as `successor`, of the same version, with an empty journal; its end follows."""
+    """The run continues as run `successor`, of the same version and with an empty journal. The next event ends this
+    run."""
 
     successor: str
 
 
 class RunHandedOff(Event):
-    """The run continues as `successor`, of another `agent` (name@version); its end follows."""
+    """The run continues as run `successor`, of another `agent` (name@version). The next event ends this run."""
 
     successor: str
     agent: str

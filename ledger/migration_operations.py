@@ -16,9 +16,9 @@ _TRIGGERS = (
 
 
 class AdoptModel(CreateModel):
-    """Create the table of a model that moved from another app, unless the database already has it from there.
+    """Create the table of a model that moved from another app, unless that app already created it in this database.
 
-    The former app's first migration no longer creates it, so a database without the new app has no such table.
+    The former app's first migration no longer creates the table, so a database without the new app doesn't have it.
     """
 
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:

@@ -39,7 +39,10 @@ def no_truncate() -> pgtrigger.Trigger:
 
 
 class Coded(models.Model):
-    """A row whose code covers all columns except a generated key and `FREE`, so that forged rows have no effect."""
+    """A row with a keyed authentication code (see codes.py), so that forged rows have no effect.
+
+    The code covers all columns except a generated key and `FREE`.
+    """
 
     code = models.BinaryField(null=True)  # see codes.py
     FREE: frozenset[str] = frozenset()
@@ -50,21 +53,21 @@ class Coded(models.Model):
     def coded(self) -> dict[str, Any]:
         """Return the values that the code covers, by column.
 
-        Nulls are left out, so that rows from before a column was added keep their codes if it may be null.
+        Nulls are left out, so that the codes of older rows stay valid when a nullable column is added.
         """
         fields = [each for each in self._meta.concrete_fields if not isinstance(each, models.AutoField)]
         values = {each.attname: _coded(each, self) for each in fields if each.attname not in {"code", *self.FREE}}
         return {name: value for name, value in values.items() if value is not None}
 
     def seal(self) -> None:
-        """Set the code for the row's present values."""
+        """Set the code for the row's current values."""
         self.code = row_code(code_key(), self._meta.db_table, self.coded())
 
     @property
     def is_authentic(self) -> bool:
         """Return whether one of our processes wrote exactly these values.
 
-        False for values that no process of ours would write.
+        The result is False, not an error, if the values have types that our processes never write.
         """
         try:
             return self.code is not None and is_rows_code(
@@ -77,8 +80,8 @@ class Coded(models.Model):
 def _coded(field: models.Field[Any, Any], row: models.Model) -> Any:
     """Return a column's value in the form that codes cover, which is the same before storing and after reading.
 
-    For content this is the stored form, so that a code is checked without a key and stays valid when a run's key is
-    destroyed.
+    For content this is the stored form: a code can then be checked without the run's key, and stays valid after that
+    key is destroyed.
     """
     match value := field.stored_in(row) if isinstance(field, ContentField) else getattr(row, field.attname):
         case None:
@@ -98,8 +101,8 @@ def _coded(field: models.Field[Any, Any], row: models.Model) -> Any:
 class Head(models.Model):
     """The one narrow row of a run that every step touches.
 
-    It contains the fence, sequence, chain head, control flags and usage. Its key is the only index, so that updates
-    stay in the page (HOT).
+    It contains the fence, sequence, chain head, control flags and usage. The primary key is the only index, so
+    that updates can stay in the same page (HOT).
     """
 
     run_id = models.UUIDField(primary_key=True)
@@ -276,7 +279,8 @@ class OverrideRecord(Coded):
 class ActRecord(Coded):
     """A person's act that neither overrides a run nor decides a gate.
 
-    Examples are starts, answers, signals and dead hosts. Content of an act without a run is not encrypted.
+    Examples are starting a run, answering a question and declaring a host dead. The content of an act that concerns no
+    run is not encrypted.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -358,7 +362,7 @@ class AccountRecord(models.Model):
 
 
 class RowCode(models.Model):
-    """The code of a protected row's present state, or of its absence: see protected.py."""
+    """The code of a protected row's current state, or of its absence: see protected.py."""
 
     pk = models.CompositePrimaryKey("table_name", "key")
     table_name = models.TextField()
@@ -387,7 +391,10 @@ class RowCode(models.Model):
 
 
 class Register(models.Model):
-    """The last number and hash of a list of records without a run (`acts`, `accounts`), set by database functions."""
+    """The last number and hash of a list (`acts` or `accounts`), set by database functions.
+
+    These lists contain the records that belong to no run.
+    """
 
     name = models.TextField(primary_key=True)
     n = models.BigIntegerField(default=0)

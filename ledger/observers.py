@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A request and its answer, with nanoseconds since the epoch. `path` has no secrets."""
+    """A request and its response, with times in nanoseconds since the epoch. `path` contains no secrets."""
 
     request: Request
     method: str
@@ -27,7 +27,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class WriteTimed:
-    """One write of the journal by a worker: how long it took, and its error if it failed.
+    """One write to the journal by a worker: how long it took, and its error if it failed.
 
     Cancelled writes are not reported.
     """
@@ -52,7 +52,7 @@ def register(observers: Mapping[type[Any], Observer]) -> None:
 
 
 def tell(happened: object) -> None:
-    """Call the observers of its class. Their errors are only logged, since the observed event has already happened."""
+    """Call the observers of the event's class. Their errors are only logged, since the event has already happened."""
     for observer in installed.get(type(happened), ()):
         try:
             observer(happened)

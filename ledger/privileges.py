@@ -33,7 +33,7 @@ _FIX = (
 
 
 def problem_of(ask: Callable[[str, Sequence[Any]], tuple[str, bool, str]]) -> str | None:
-    """Return the problem of a database role in one line, or None.
+    """Return what is wrong with a database role, in one line, or None.
 
     `ask` runs a statement under that role and returns one row.
     """

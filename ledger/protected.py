@@ -8,10 +8,10 @@ Code that grants a right because of a row reads the row together with `proof_sql
 # `protect` registers a table: from then on every write renews the row's code (`save`, `delete`, changes of many-to-many
 # relations).
 #
-# Each row has one code in `ledger_rowcode`, which outlives it and shows that a deleted row is missing. The code covers
-# its own number, which the database only lets rise by one, so neither an old state nor an old code can be restored. A
-# row changes only under its lock and only from a coded state: changing another column of a forged row doesn't give it a
-# code.
+# Each row has one code in `ledger_rowcode`. It stays when the row is deleted, and so shows that the row is missing. The
+# code covers its own number, which the database only allows to increase by one, so neither an old state nor an old code
+# can be restored. A row is changed only under its lock, and only if its current state has a valid code: changing
+# another column of a forged row doesn't give it a code.
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Protected:
         return f"jsonb_build_array(ledger_proof('{self.table}', {key}, NULL::{self.table}, NULL, NULL))"
 
     def gone_sql(self) -> str:
-        """Return SQL for the proofs of deleted rows. Any SQL may write such a code, but only the key makes it valid."""
+        """Return SQL for the proofs of deleted rows. Any SQL can insert a code, but a valid one needs the key."""
         return f"""
             SELECT {self.absent_sql("c.key")} AS proof FROM ledger_rowcode c
             WHERE c.table_name = '{self.table}' AND NOT EXISTS (
@@ -111,10 +111,10 @@ registry: dict[str, Protected] = {}
 
 
 def protect(model: type[models.Model], what: str, *, named_by: str, **more: Any) -> Protected:
-    """Give every row of a model a code.
+    """Register a model whose rows are to be protected by codes.
 
-    `more` are further fields of `Protected`. If the model's rows have a code column, this code only proves that they
-    exist.
+    `more` are further fields of `Protected`. If the model has a code column of its own, the code added here only proves
+    that a row exists.
     """
     if issubclass(model, Coded):
         more["free"] = frozenset(each.column for each in model._meta.concrete_fields if not each.primary_key)
@@ -126,7 +126,7 @@ def protect(model: type[models.Model], what: str, *, named_by: str, **more: Any)
 def belongs_to(model: type[models.Model], protected: Protected, key: str, *, free: Collection[str] = ()) -> None:
     """Make rows of a model part of the protected row with the key `key`.
 
-    Saving only fields in `free` renews no code.
+    A save of only fields in `free` doesn't renew the code.
     """
 
     def keys(instance: Any, update_fields: Collection[str] | None = None) -> list[Any]:
@@ -154,7 +154,7 @@ def belongs_to(model: type[models.Model], protected: Protected, key: str, *, fre
 
 
 def relates(through: type[models.Model], protected: Protected) -> None:
-    """Register a many-to-many relation as part of the protected row at one end."""
+    """Make the rows of a many-to-many relation part of the protected rows at one of its ends."""
 
     ends = {each.related_model: each.name for each in through._meta.fields if each.is_relation}
 
@@ -199,7 +199,7 @@ def end(protected: Protected, key: Any) -> None:
 
 
 def seal(protected: Protected, key: Any) -> None:
-    """Give a row the code of its current state. The caller has locked and checked it before changing it."""
+    """Store the code of a row's current state. The caller must have locked and checked the row before changing it."""
     _, _, state, last = _read(protected, key)[0]
     if _fits(protected.table, str(key), state, last):
         return
@@ -256,7 +256,7 @@ def name_of(protected: Protected, key: Any) -> str:
 
 
 def is_authentic_row(protected: Protected, key: Any) -> bool:
-    """Return whether a row, read now, is authentic."""
+    """Read a row, and return whether it is authentic."""
     return wrong_in(_read(protected, key)) is None
 
 
@@ -290,7 +290,7 @@ def _fits(table: str, key: str, state: str, last: list[Any] | None) -> bool:
 
 
 def is_coded(row: RowCode) -> bool:
-    """Return whether a code was made with the installation's key for this row and place."""
+    """Return whether a code was made with the installation's key for this row, number and state."""
     return hmac.compare_digest(code_of(row.table_name, row.key, row.n, row.state), bytes(row.code))
 
 

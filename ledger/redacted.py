@@ -21,7 +21,7 @@ _declared: dict[str, frozenset[Pattern]] = {}
 
 
 def masked_key(key: str | None) -> str | None:
-    """Return the beginning of an idempotency key, with which people find the call in the upstream system."""
+    """Mask an idempotency key except its beginning, which is enough to find the call in the upstream system."""
     return key[:_KEPT] + MASK if key is not None and _KEY.fullmatch(key) else key
 
 
@@ -49,7 +49,7 @@ def matches(path: Pattern, patterns: Iterable[Pattern]) -> bool:
 
 
 def declare(tool: str, paths: Collection[str]) -> None:
-    """Add fields of a tool. Raises ValueError."""
+    """Add paths of fields to redact in the events of a tool. Raises ValueError."""
     _declared[tool] = _declared.get(tool, frozenset()) | {pattern_of(path) for path in paths}
 
 

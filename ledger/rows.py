@@ -1,4 +1,4 @@
-"""Rows of tables that a statement returns as JSON."""
+"""Build model instances from rows that an SQL statement returns as JSON."""
 
 from __future__ import annotations
 

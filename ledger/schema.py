@@ -125,7 +125,7 @@ def _brought() -> set[str]:
 
 
 def _first_migration(label: str) -> Any:
-    """Return the first migration of an app of this code; None if there is none."""
+    """Return the first migration of a removable app; None if this code has no such app."""
     try:
         return import_module(f"{_CONTRIB}.{label}.migrations.0001_initial").Migration
     except ModuleNotFoundError:
@@ -133,7 +133,7 @@ def _first_migration(label: str) -> Any:
 
 
 def _need(loader: MigrationLoader, label: str, name: str) -> str | None:
-    """Return why an app that was removed from INSTALLED_APPS must stay; empty if it may be removed.
+    """Return why an app may not be removed from INSTALLED_APPS; empty if it may be.
 
     The app's first migration declares the reason. Return None if the migration belongs to an app that is not part of
     this code.

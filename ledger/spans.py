@@ -1,7 +1,7 @@
-"""Derive ids of trace spans from the place in the record that a span describes.
+"""Derive the id of a trace span from the part of the record that the span describes.
 
-The ids are not stored: any process can name the span of a step that another one exported, and from a row of the record
-its span can be found.
+The ids are not stored. Any process can compute the id of a span that another process exported, and a row of the record
+is enough to find its span.
 """
 
 from __future__ import annotations

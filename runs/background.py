@@ -1,4 +1,4 @@
-"""Background tasks and threads. Run background tasks and threads, none of which may end unnoticed."""
+"""Background tasks and threads, which are restarted if they end unexpectedly, and periodic jobs."""
 
 from __future__ import annotations
 

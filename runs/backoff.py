@@ -7,9 +7,9 @@ import random
 
 
 def pause_seconds(n: int, *, first: float, longest: float, spread: float = 0.0) -> float:
-    """Return the delay before the n-th attempt, counted from 1; 0 before a first failure.
-    It is `first`, doubled for each further attempt up to `longest`, minus a random part of it of up to `spread`, which
-    spreads out attempts that began together."""
+    """Return the delay after the `n`-th failure, counted from 1; 0 if there was none.
+    The delay is `first`, doubled for each further failure, up to `longest`. A random fraction of it, up to `spread`, is
+    subtracted, so that processes that failed together don't try again together."""
     if n < 1:
         return 0.0
     return min(first * 2.0 ** min(n - 1, 64), longest) * random.uniform(1.0 - spread, 1.0)

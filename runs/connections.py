@@ -1,4 +1,4 @@
-"""Connection parameters of the database for connections outside Django: listeners, heartbeats, the hot path. They use
+"""Parameters of database connections outside Django, for listeners, heartbeats and the hot path. They use
 `DATABASE_DIRECT_URL` to bypass a transaction pooler, which breaks LISTEN and advisory locks."""
 
 from __future__ import annotations

@@ -64,9 +64,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Notification:
-    """News for people.
-    The `kind` decides who is notified. The same `fact` of a kind is notified once. With a `person` only that account is
-    notified, if it may see the subject. `about` names a subject that has no id of its own."""
+    """A notification for people.
+    The `kind` decides who is notified. People are notified only once of the same `fact` of a kind. With a `person` only
+    that account is notified, if it may see the subject. `about` names a subject that has no id of its own."""
 
     kind: str
     fact: str
@@ -142,7 +142,7 @@ class StartRules:
 @dataclass(frozen=True, kw_only=True)
 class RunSearch:
     """Search of runs.
-    `terms` returns the words with which a new run can be found. `by_words` finds runs that have all these words and
+    `terms` returns the words by which a new run can be found. `by_words` finds runs that have all these words and
     these column values; it returns their ids, newest first, and whether more may match. `by_attributes` checks a search
     by attributes, and returns its pages. Both raise BadSearch. For an agent (by name; "" for all), `attributes` returns
     the searchable attributes with their kinds, and `orders` the sort orders with labels. `attributes_of` reads the
@@ -180,8 +180,8 @@ class StepUp:
 
 @dataclass(frozen=True, kw_only=True)
 class RunCommand:
-    """A verb of `manage.py runs`.
-    `lines` carries it out for a run's id and the options, and yields lines to print. Raises DurableAgentsError, which
+    """A subcommand of `manage.py runs`.
+    `lines` executes it for a run's id and the options, and yields lines to print. Raises DurableAgentsError, which
     is printed on one line, with exit code 2."""
 
     add_arguments: Callable[[ArgumentParser], None]
@@ -191,7 +191,7 @@ class RunCommand:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiredCheckpoints:
     """The oldest checkpoints of an ended run, removed on record by a retention policy.
-    There were `number`, the newest of them at event `last_seq`; the last ones were removed at `at`."""
+    `number` checkpoints were removed in all, most recently at `at` by `policy`. The newest was at event `last_seq`."""
 
     last_seq: int
     number: int
@@ -405,7 +405,7 @@ def install(*features: Feature) -> None:
 
 
 def parts_of_all(parts: Callable[[Feature], Sequence[T]]) -> Iterator[T]:
-    """Yield these parts of all features, in the order of installation."""
+    """Yield the parts that `parts` selects from each feature, in the order of installation."""
     for feature in installed.values():
         yield from parts(feature)
 
@@ -432,7 +432,7 @@ async def prepare_reading(connection: Connection, run_ids: Collection[UUID]) -> 
 
 
 def search_terms(run_id: UUID, **about: Any) -> list[str]:
-    """Return the words with which a new run can be found; none if no feature provides search."""
+    """Return the words by which a new run can be found; none if no feature provides search."""
     search = only(lambda each: each.search)
     return [] if search is None else search.terms(run_id, **about)
 

@@ -23,7 +23,7 @@ _THEIRS = "SELECT id FROM runs_run WHERE creator = %s UNION ALL SELECT run_id FR
 
 
 def is_seen(run: str, who: Viewer) -> Sql:
-    """Return the SQL condition for a row of runs_run (with the alias `run`) to be visible."""
+    """Return the SQL condition that a row of runs_run (with the alias `run`) is visible."""
     if who.sees_all:
         return "true", []
     tagged = f"EXISTS (SELECT 1 FROM runs_runtag seen WHERE seen.run_id = {run}.id AND seen.tag = ANY(%s))"
@@ -31,14 +31,14 @@ def is_seen(run: str, who: Viewer) -> Sql:
 
 
 def is_of_seen(column: str, who: Viewer) -> Sql:
-    """Return the SQL condition for a row's run to be visible, for a table with the run's id in `column`."""
+    """Return the SQL condition that a row's run is visible; `column` contains the run's id."""
     if who.sees_all:
         return "true", []
     return f"{column} IN ({_THEIRS})", [who.person, sorted(who.tags)]
 
 
 def arm(who: Viewer, column: str = "run_id") -> dict[str, Any]:
-    """Return the same condition as a branch of a list's UNION (`ledger/web/cursors.py`).
+    """Return the condition for visible rows as a branch of a list's UNION (`ledger/web/cursors.py`).
     The result is {} for viewers who see everything."""
     if who.sees_all:
         return {}
@@ -47,7 +47,7 @@ def arm(who: Viewer, column: str = "run_id") -> dict[str, Any]:
 
 
 def fits(who: Viewer, at: str = "run") -> Q:
-    """Return the same condition for Django's ORM; `at` is the name of the field with the run."""
+    """Return the condition for visible rows as a Django `Q` object; `at` is the name of the foreign key to the run."""
     if who.sees_all:
         return Q()
     # Compare run ids instead of joining, which would read every joined row.
@@ -97,8 +97,9 @@ def reads(who: Viewer, run_id: UUID) -> bool:
 
 
 def walks(who: Viewer, arms: Sequence[Arm], after: Sql = ("true", [])) -> list[Sql]:
-    """Return statements that select (run_id, created_at) of visible runs in any branch, newest first.
-    The last parameter of each is its limit. `after` is a condition on `created_at, id` of a table `r`."""
+    """Return statements that select (run_id, created_at) of the visible runs that match any of `arms`.
+    Each is ordered newest first, and its last parameter is its limit. `after` is a condition on `created_at, id` of a
+    table `r`."""
     found: list[Sql] = []
     later, place = after
     for each in arms:
@@ -127,7 +128,8 @@ def walks(who: Viewer, arms: Sequence[Arm], after: Sql = ("true", [])) -> list[S
 
 
 def newest(who: Viewer, arms: Sequence[Arm], *, limit: int, beyond: Place | None = None) -> RawSQL:
-    """Return a query of up to `limit` ids of visible runs in any branch, newest first, after a position."""
+    """Return a query of up to `limit` ids of visible runs that match any of `arms`, after a position.
+    The newest come first."""
     after: Sql = ("true", []) if beyond is None else ("(r.created_at, r.id) < (%s, %s)", list(beyond))
     parts = walks(who, arms, after)
     # UNION removes duplicates: a run may be visible through several tags

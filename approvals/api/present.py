@@ -30,7 +30,7 @@ from runs.journal.asked.queues import QUEUES
 def approval_rows(approvals: Sequence[Approval]) -> list[ApprovalRow]:
     """Return rows of approvals, with their decisions and the decision on the previous revision.
 
-    This takes two further queries, one more for viewers who don't read every run's payloads, and one more if any
+    This takes two further queries, one more for viewers who may not read every run's payloads, and one more if any
     approval is open.
     """
     ids = {a.id for a in approvals} | {a.previous_id for a in approvals if a.previous_id}
@@ -115,7 +115,7 @@ def _stage(each: StageShown) -> StageRow:
 
 
 def _wanted(approval: Approval, plan: dict[str, Any]) -> dict[str, Any]:
-    """Return the proof required to approve it.
+    """Return the proof required to approve this request.
 
     While the approval is open, the proof follows from the plan and the queue's current settings, which may be newer;
     afterwards only from the plan.

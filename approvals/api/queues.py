@@ -159,7 +159,7 @@ class OneQueue(ApiView):
 
 
 def _act(summary: str, about: str, body: type[SteerBody], act: Callable[..., Queue]) -> Any:
-    """Return the view of an administrator's act on a queue."""
+    """Return a view for one kind of administrator's act on a queue."""
 
     class QueueAct(ApiView):
         __doc__ = about

@@ -88,7 +88,7 @@ class DelegationRow(Shape):
 
 
 class ClaimRow(Shape):
-    """A person reviews the approval now. A claim is information only: others may still decide."""
+    """A claim: a person is reviewing the approval now. It is for information only: others may still decide."""
 
     id: int = Field(description="Send this user name to take over the claim.")
     by: ActorName

@@ -81,7 +81,7 @@ class Wanted:
 def look(approval: Approval, given: Any) -> Wanted:
     """Return the question's arguments with those in `given` replaced.
 
-    Raises InvalidInput for the wrong field, StalePlan for an unreadable plan.
+    Raises InvalidInput for an invalid field, StalePlan for an unreadable plan.
     """
     plan = approval.planned()
     if plan is None or not is_plan_intact(approval):
@@ -130,7 +130,8 @@ def tool_here(run: Run, name: str) -> Tool | None:
 def _by_its_code(
     approval: Approval, before: dict[str, Any], arguments: dict[str, Any], fields: list[str]
 ) -> dict[str, Any]:
-    """Return the arguments as validated by the tool's model, if available; else the worker validates before sending."""
+    """Return the arguments, validated by the tool's model if this process has it; else the worker validates them
+    later."""
     tool = tool_here(approval.run, approval.tool)
     if tool is None:
         return arguments

@@ -116,7 +116,7 @@ class Changes(DecidersPage):
 
 
 def _form(opened: ApprovalDetail, data: Mapping[str, Any] | None = None) -> SchemaForm:
-    """Return the form of the editable fields. Present values are required, unless null is allowed."""
+    """Return the form of the editable fields. A field that has a value may not be emptied, unless null is allowed."""
     schema = {**editable_in(opened.plan), "type": "object"}
     return SchemaForm(schema, data=data, document=_now(opened), extra_fields=_EXTRA_FIELDS, keeps=True)
 

@@ -175,7 +175,7 @@ def find(name: str) -> Queue:
 def create(body: QueueBody, *, by: Actor) -> Queue:
     """Add a queue, or restore a removed one.
 
-    Raises InvalidInput for the wrong field, Forbidden, JustificationRequired.
+    Raises InvalidInput for an invalid field, Forbidden, JustificationRequired.
     """
     by, why = as_admin(by), justified("queue", body.justification)
     twin = Queue.objects.select_for_update().filter(name__iexact=body.name).first()
@@ -269,7 +269,7 @@ def remove(name: str, *, by: Actor, justification: str) -> Queue:
 def limit(name: str, body: LimitBody, *, seen: str | None = None, by: Actor) -> Queue:
     """Set the limit of a person or the role.
 
-    Raises InvalidInput for the wrong field, Moved, NotFound, Forbidden, JustificationRequired.
+    Raises InvalidInput for an invalid field, Moved, NotFound, Forbidden, JustificationRequired.
     """
     by, why = as_admin(by), justified("queue_limit", body.justification)
     queue = locked(name)
@@ -315,7 +315,7 @@ def lift(name: str, body: LiftBody, *, seen: str | None = None, by: Actor) -> Qu
 def prove(name: str, body: ProofBody, *, seen: str | None = None, by: Actor) -> Queue:
     """Set the proof required to approve at a queue, and its threshold.
 
-    Raises InvalidInput for the wrong field, Moved, NotFound, Forbidden, JustificationRequired.
+    Raises InvalidInput for an invalid field, Moved, NotFound, Forbidden, JustificationRequired.
     """
     by, why = as_admin(by), justified("queue_proof", body.justification)
     queue = unmoved(name, "proof", seen)
@@ -337,7 +337,7 @@ def prove(name: str, body: ProofBody, *, seen: str | None = None, by: Actor) -> 
 def offer(name: str, body: ReasonsBody, *, seen: str | None = None, by: Actor) -> Queue:
     """Replace the reasons offered to a queue's deciders.
 
-    Raises InvalidInput for the wrong field, Moved, NotFound, Forbidden, JustificationRequired.
+    Raises InvalidInput for an invalid field, Moved, NotFound, Forbidden, JustificationRequired.
     """
     by, why = as_admin(by), justified("queue_reasons", body.justification)
     queue = unmoved(name, "reasons", seen)
@@ -437,7 +437,7 @@ def _record(
 
 
 def limits_mark(queue: Queue, limits: Iterable[Limit]) -> str:
-    """Return a version mark of what the limit forms show (currency and limits in force), to detect changes."""
+    """Return a text that identifies what the limit forms show (currency and limits in force), to detect changes."""
     return " ".join([queue.currency, *(str(pk) for pk in sorted(row.pk for row in limits))])
 
 

@@ -1,4 +1,4 @@
-"""Read queues and deputyships in the same statement as the session or key, so that no page needs another query."""
+"""Read queues and deputyships in the same statement as the session or API key, so that no page needs another query."""
 
 from __future__ import annotations
 
@@ -62,7 +62,10 @@ def learnt(value: Any) -> list[Mark]:
 
 
 def _limits(fields: dict[str, Any], places: Sequence[tuple[str, int]]) -> list[OwnLimit]:
-    """Return the reader's highest limit by queue, where every authority is limited. For counting and display only."""
+    """Return the reader's highest limit at each queue where every authority of theirs is limited.
+
+    For counting and display only.
+    """
     me, decided = fields["decides"]
     limits = {(queue, person): (most, currency, needs) for queue, needs, person, most, currency in fields["limits"]}
     found = []

@@ -1,4 +1,4 @@
-"""SQL that tells whether a person changed who decides a question after it was opened.
+"""SQL that tells whether a person, after a question was opened, changed who may decide it.
 
 Such a person may not decide it. Changes that they confirmed as the second person count too.
 """

@@ -1,4 +1,4 @@
-"""Labels and positions of form fields on queues, for links from errors to fields."""
+"""Seed the queues from the settings; label the fields of queue forms, for links from errors to fields."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COLUMNS = "SELECT column_name FROM information_schema.columns WHERE table_name 
 
 
 def seed(using: str = "default") -> None:
-    """Create the queues in the settings that never existed, after `migrate`. Existing queues keep their roles."""
+    """After `migrate`, create each queue in the settings that has never existed. Existing queues keep their roles."""
     with connections[using].cursor() as cursor:
         cursor.execute(_COLUMNS)
         there = {name for (name,) in cursor.fetchall()}
@@ -56,7 +56,10 @@ def fields_in(form: str) -> Mapping[str, tuple[str, str]]:
 
 
 def wrong_in(refused: Refused | None) -> list[Wrong]:
-    """Return the invalid fields of a refused form; empty if one isn't on the form, so that the message names it."""
+    """Return the invalid fields of a refused form.
+
+    Empty if nothing would change, or if one of the fields isn't on the form. The page then shows the error's message.
+    """
     if refused is None or isinstance(refused.error, Unchanged):
         return []
     fields = fields_in(refused.act)

@@ -148,7 +148,7 @@ def asked_in_words(threshold: Threshold | None) -> str:
 
 
 def to_count(queues: Iterable[Queue]) -> dict[str, Counted | None]:
-    """Return counts of the visible open questions by queue, for a shared statement."""
+    """Return counts of the visible open questions by queue, as SQL for a statement that also reads other counts."""
     own = seen.arm(viewer())
     return {f"open {queue.name}": OPEN.counted([{"queue": queue.name, **own}], to=COUNT_TO) for queue in queues}
 

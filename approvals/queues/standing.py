@@ -102,7 +102,7 @@ def asked_in(approval: Approval) -> QuestionAmount:
 def facts_of(approval: Approval, run: Run | None, by: Actor, held: frozenset[str], *, locked: bool = False) -> Facts:
     """Return all facts about the actor and the queues.
 
-    `held` are the roles of an actor without an account. Without the run, the actor's part in it is not checked.
+    `held` are the roles of an actor without an account. If `run` is None, the actor's part in the run is not checked.
     """
     first = _facts_at(approval.queue, approval, run, by, held, locked=locked)
     return replace(first, also=also(approval, run, by, held, locked=locked))
@@ -229,7 +229,8 @@ def _words(seats: list[list[Any]]) -> dict[int, str]:
 
 
 def _word(person: int, verdict: str, at: str, queue: str, by: int | None, *, is_ours: bool) -> str:
-    """Return a text about a person's vote, to be put after their name. Even a forged vote takes their place."""
+    """Return a text about a person's vote, to be put after their name.
+    A forged vote counts too: the person can't vote again."""
     means = "" if by == person else ", through a deputy or on someone's behalf,"
     whose = "" if is_ours else ", according to a row that this installation did not write"
     return f"{VERDICT_TEXTS.get(verdict, verdict)} this{means} at {_moment(at)} for {queue}{whose}"

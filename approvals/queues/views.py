@@ -110,7 +110,7 @@ class NewQueue(ForAdmins, PersonalAct, QueuesPage):
 
 
 class QueueAct(ForAdmins, PersonalAct, OneQueuePage):
-    """An act on a queue; its page shows a refused form."""
+    """An act on a queue. If its form is refused, the queue's page shows it again."""
 
     page, has_own_page = "queue", True
 

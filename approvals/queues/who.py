@@ -56,7 +56,7 @@ def wrong(field: str, problem: str, fix: str, called: str = "") -> InvalidInput:
 
 
 class Unchanged(InvalidInput):
-    """The input changes nothing. No single field causes the problem, so API clients are told the first one."""
+    """The input changes nothing. `errors` names just one field, although no single field is the cause."""
 
     def __init__(self, field: str, fix: str) -> None:
         problem = {"field": field, "problem": "would stay the same", "fix": fix}

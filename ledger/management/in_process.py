@@ -1,4 +1,4 @@
-"""Call the HTTP API in a command's own process, as a named account: the same views, rights, records and answers."""
+"""Call the HTTP API in a command's own process, as a named account, with the same rights and records."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _OWN_CODES = {INVALID: (400, "malformed"), NOT_ALLOWED: (403, "forbidden"), UNAV
 
 
 class Refusal(CommandError):
-    """A refusal of the API, with its problem document."""
+    """The API refused a request. `document` is its problem document."""
 
     def __init__(self, text: str, document: Mapping[str, Any], returncode: int) -> None:
         super().__init__(text, returncode=returncode)
@@ -42,10 +42,10 @@ class Refusal(CommandError):
 
 
 class ApiCommand(BaseCommand):
-    """A command that needs the database. With `--json` it writes a refusal to stderr as a problem document."""
+    """A command that needs the database. With `--json` it writes refusals to stderr as problem documents."""
 
     def execute(self, *args: Any, **options: Any) -> Any:
-        """Connect before the system checks run: each of them would wait for a database that hangs."""
+        """Connect before the system checks run, since each of them would wait for an unresponsive database."""
         try:
             try:
                 connection.ensure_connection()
@@ -64,7 +64,7 @@ class ApiCommand(BaseCommand):
 class Caller:
     """The account under which a command acts.
 
-    Its records have `command` as authentication, and the shell's account as address.
+    Its acts are recorded with `command` as authentication, and the operating system's account as address.
     """
 
     def __init__(self, name: str) -> None:

@@ -94,7 +94,7 @@ def _datum(text: str) -> SafeString:
 
 @register.filter
 def amount(headline: object) -> SafeString:
-    """Return a plan's headline: a plain amount of money as it is, any other text as a marked value."""
+    """Return a plan's headline: a plain amount of money unchanged, any other text as a marked value."""
     text = str(headline or "")
     return format_html("{}", text) if is_amount(text) else datum(text)
 
@@ -230,7 +230,7 @@ def typed_or(typed: Mapping[str, str], name: str, *values: object) -> object:
 
 @register.simple_tag
 def typed_in(refused: Refused | None, *act: object) -> Mapping[str, str]:
-    """Return the input of the refused form if it is this form; `act` is given as the parts of the act's name."""
+    """Return the input of the refused form if it is this form, whose name is the concatenated `act`."""
     return refused.typed if refused and refused.act == "".join(map(str, act)) else {}
 
 
@@ -321,7 +321,7 @@ def _stamp(at: datetime) -> str:
 
 @register.filter
 def short(value: object) -> str:
-    """Return both ends of an id: together they distinguish ids from the same second."""
+    """Shorten an id to its beginning and end, which together distinguish ids from the same second."""
     text = str(value).removeprefix("sha256:")
     return text if len(text) <= 13 else f"{text[:4]}…{text[-4:]}"
 

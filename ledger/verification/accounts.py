@@ -64,7 +64,7 @@ class _Replay:
                 self._key(record, person)
 
     def _key(self, record: AccountRecord, person: int) -> None:
-        """Apply a record about a key, found by its names before and after, because records don't number keys."""
+        """Apply a record about a key, identified by its names before and after, because records have no key ids."""
         before, after, name = record.before, record.after, record.subject.partition("/")[2]
         was_named = before.get("name", name)
         held = self.held[before.get("user_id") or person]
@@ -102,7 +102,7 @@ def every_account() -> Listed:
 
 
 def rights_problems(person: int, holder: int, role: str, at: datetime, *, by_key: bool) -> Iterator[str]:
-    """Yield reasons why a person could not act at that time in the role of `holder` (themselves or their principal)."""
+    """Yield reasons why `person` could not act at that time in a role of `holder` (the person or their principal)."""
     replay, given, has_key = _Replay(), None, False
     since = at - SLACK  # a key is checked when a request arrives, and not locked after that
     for record in AccountRecord.objects.filter(

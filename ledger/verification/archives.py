@@ -23,8 +23,8 @@ class ArchivedRun:
 
     `hashes` returns the hashes of all events by number, or None if the archive's deletion is recorded (`is_deleted`);
     raises ArchiveDamaged. `verify` checks the archive's content. `restore` brings its rows back, for a reason.
-    `lay_out` inserts them in the caller's transaction to be read there; that must be rolled back. The last two raise
-    DurableAgentsError.
+    `lay_out` inserts the rows temporarily, so that the caller can read them; the caller must roll its transaction back.
+    `restore` and `lay_out` raise DurableAgentsError.
     """
 
     seq: int
@@ -73,8 +73,8 @@ def register(
 ) -> None:
     """Register two functions of an app. Idempotent.
 
-    `finder` returns which of the given runs are archived. `lister` returns up to a number of archived runs that match a
-    search, newest first.
+    `finder` returns which of the given runs are archived. `lister` returns the archived runs that match a search,
+    newest first, up to the given number.
     """
     if finder not in _finders:
         _finders.append(finder)

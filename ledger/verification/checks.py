@@ -43,7 +43,7 @@ class Overrides:
         self._last: EventLine | None = None
 
     def see(self, line: EventLine) -> None:
-        """Keep the first event of each act: settling several stops at once writes one event for each."""
+        """Keep the first event of each act: an act that settles several stops at once writes one event for each."""
         self._see_context(line)
         is_an_act = isinstance(line.event, _BY_PEOPLE) and _is_a_persons(line.event)
         if is_an_act and not self._goes_on(line) and not _is_of_the_start(line):
@@ -51,7 +51,7 @@ class Overrides:
         self._last = line
 
     def _see_context(self, line: EventLine) -> None:
-        """Check that injected context names the state that it changed.
+        """Check that an event of injected context names the state that the context was added to.
 
         The act that continues the run must follow it.
         """
@@ -133,7 +133,7 @@ def _is_of_the_start(line: EventLine) -> bool:
 
 
 def _on_a_case(event: e.InquiryMade | e.InquiryEnded | e.ApprovalDelegated | e.DelegationEnded) -> tuple[str, str]:
-    """Return the name and text of an act on a case other than its decision."""
+    """Return the name and text of an act on a case, for acts that are not decisions."""
     payload = event.payload if isinstance(event.payload, dict) else {}
     match event:
         case e.InquiryMade():
@@ -168,7 +168,7 @@ class Acts:
         self.acts: dict[tuple[str, int], _Act] = {}
 
     def see(self, line: EventLine) -> None:
-        """Keep what an act's record should contain, by its name and last event."""
+        """Keep the expected content of each act's record, by the act's name and last event."""
         event, columns = line.event, dict[str, Any]()
         match event:
             case e.RunCreated(by=by):
@@ -329,7 +329,7 @@ class HeadCheck:
         self.turns += event.steps - event.tool_calls  # the steps are turns and calls
 
     def _count_undebited(self, event: e.ModelResponded | e.ModelFailed) -> None:
-        """Count a turn from before debits were recorded: the event has its tokens, and its cost is unknown."""
+        """Count a turn that is older than debit events: its own event has the tokens, and the cost is unknown."""
         was_not_sent = isinstance(event, e.ModelFailed) and event.code in NEVER_SENT
         if was_not_sent or (event.slot, event.attempt) in self.routed:
             return

@@ -24,7 +24,7 @@ _BATCH = 200
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """The result of checking one list. Keep the number and hash of its last record elsewhere."""
+    """The result of checking one list. Kept outside the database, `records` and `hash` reveal a later truncation."""
 
     name: str
     records: int
@@ -94,7 +94,7 @@ class _Reading:
         self.problems: list[str] = []
 
     def through(self) -> Listed:
-        """Check all rows in order, then compare the last one with the list's row in the register."""
+        """Check all rows in order, then compare the last one with the list's `Register` row."""
         for rows in self._pages():
             good = [row for row in rows if self._follows(row)]
             if self.of.name == "acts":

@@ -57,7 +57,7 @@ UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueErro
 
 @dataclass(frozen=True, slots=True)
 class EventLine:
-    """One event, in the form that checks get."""
+    """One event, in the form that is passed to checks."""
 
     seq: int
     epoch: int
@@ -68,7 +68,7 @@ class EventLine:
 
 @dataclass
 class ReadJournal:
-    """A journal as read so far, for checks: hashes and times of events, and who held the run."""
+    """The part of a journal that was read so far: hashes and times of events, and which workers held the run."""
 
     run_id: UUID
     head: Head | None = None
@@ -133,10 +133,10 @@ class ReadJournal:
         return genesis(self.run_id) if seq == 0 else self.hashes[seq - 1] if 0 < seq <= self.seq else None
 
     def is_just_after(self, seq: int, at: datetime | None) -> bool:
-        """Return whether a row with this time can have been written after the event, in the event's transaction.
+        """Return whether a row with this time could have been written in the event's transaction, after the event.
 
-        The next event's time is the limit. If a clock was set back, or another server's clock took over, the limit is
-        SLACK.
+        It can't be later than the next event. If that one is earlier than this event, because a clock was set back or
+        another server's clock took over, it can't be more than SLACK later than this event.
         """
         if at is None or not 0 < seq <= self.seq:
             return False
@@ -155,10 +155,10 @@ class ReadJournal:
 
 
 class Check(Protocol):
-    """One check of one run: it sees each event in order, then reports the problems of its tables.
+    """One check of one run: it is given each event in order, then reports the problems of its tables.
 
-    An erased run gets only the checks whose `NEEDS_NO_CONTENT` is true; for them payloads are None, and people's texts
-    blank.
+    On an erased run, only checks whose `NEEDS_NO_CONTENT` is true are run. There payloads are None, and texts by people
+    are empty.
     """
 
     def __init__(self, journal: ReadJournal) -> None: ...
@@ -214,8 +214,8 @@ def verify_all(
 ) -> Iterator[Verification]:
     """Verify every run that any table mentions, ordered by id; with `since`, only runs with events since then.
 
-    Several `processes` verify runs in parallel. Raises BrokenProcessPool if one of them dies; the runs yielded until
-    then are done.
+    Several `processes` verify runs in parallel. Raises BrokenProcessPool if one of them dies; the runs yielded before
+    that have been verified.
     """
     if processes == 1:
         for run_ids in _batches(after, since):
@@ -329,7 +329,7 @@ def _verify(run_id: UUID, using: Sequence[Callable[[ReadJournal], Check]]) -> Ve
 
 
 def _erasure_problems(journal: ReadJournal, erasure: Erasure | None) -> Iterator[str]:
-    """Record who erased the content. If there is no event about that, report a problem: the content is missing."""
+    """Note who erased the content. If the last event is not an erasure, report the missing content as a problem."""
     if erasure is None:
         yield "its content can't be read any more, but its last event is not an erasure"
         return

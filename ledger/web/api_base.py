@@ -202,14 +202,13 @@ def described(
     kinds: Sequence[str] = ("application/json",),
     is_repeatable: bool = True,
 ) -> Callable[[Any], Any]:
-    """Describe a view's method for OpenAPI, and let a POST be repeated by `Idempotency-Key`.
+    """Describe a view's method for OpenAPI, and make a POST repeatable with `Idempotency-Key`.
 
     Views that list this header in `headers` handle it themselves; without `is_repeatable` it is ignored.
 
     `summary` is one text, or one for each `action` that routes assign to the view; then `about` describes each action.
-    `query` lists names of `PARAMETERS`, or parameters with a meaning of their own. `kinds` are the response's media
-    types; `name` is the operation id if none follows from the path. `also` lists further statuses, of responses or of
-    problems.
+    `query` lists names of `PARAMETERS`, or `OpenApiParameter` objects. `kinds` are the response's media types; `name`
+    is the operation id if it can't be derived from the path. `also` lists further status codes.
     """
     can_go_wrong = [400, 401, 403, 404, 410, 422, 429, 503] if body is None else list(_PROBLEMS)
     can_go_wrong += [each for each in also if each >= 400]
@@ -436,7 +435,7 @@ class Query:
             raise ParseError(f"Query parameter {name!r} must be a UUID.") from None
 
     def moment(self, name: str = "cursor") -> tuple[datetime, UUID] | None:
-        """Return the position where a list by time continues, as written by `page`."""
+        """Return the position at which a list ordered by time and id continues."""
         value = self.text(name)
         if value is None:
             return None
@@ -446,7 +445,7 @@ class Query:
         return place
 
     def placed(self, name: str = "cursor") -> tuple[datetime, int] | None:
-        """Return the position in a list by time whose rows are numbered."""
+        """Return the position at which a list continues that is ordered by time and row number."""
         value = self.text(name)
         found = None if value is None else cursors.placed_at(value)
         if value is not None and found is None:
@@ -454,7 +453,7 @@ class Query:
         return found
 
     def place(self, name: str = "cursor") -> tuple[int, int] | None:
-        """Return the position in a list in journal order: an event, and how many of its rows were shown."""
+        """Return the position in a list ordered by the journal: an event, and how many of its rows were shown."""
         value = self.text(name)
         if value is None:
             return None
@@ -472,7 +471,7 @@ class Query:
     ) -> Response:
         """Return one page of `rows`, up to limit + 1.
 
-        `place` returns the query parameters that continue after a row.
+        `place` returns, for the last row, the query parameters of the next page.
         """
         page_rows = rows[: self.limit]
         following = self._url(place(page_rows[-1])) if len(rows) > self.limit else None

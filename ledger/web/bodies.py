@@ -75,7 +75,7 @@ def does_not_fit(errors: list[dict[str, str]], what: str = "body") -> InvalidInp
 def unstorable(data: Any, *, has_to_be_exact: bool = True) -> list[dict[str, str]]:
     """Return errors for the first twenty names and values that can't be stored.
 
-    They contain NUL or, with `has_to_be_exact`, are integers outside ±(2^53 - 1).
+    Such a name or value contains NUL or, with `has_to_be_exact`, is an integer outside ±(2^53 - 1).
     """
     errors: list[dict[str, str]] = []
     for path, leaf in strict_json.walk(data):

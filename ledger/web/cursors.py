@@ -69,7 +69,10 @@ class Order:
         return RawSQL(f"SELECT id FROM ({' UNION ALL '.join(parts)}) AS arms {order}", [*values, limit])
 
     def counted(self, arms: Sequence[Mapping[str, Any]], *, to: int) -> Counted:
-        """Return a count of matching rows, up to one more than `to`, in the list's order so that its index is used."""
+        """Return a count of matching rows, up to one more than `to`.
+
+        The rows are read in the list's order, so that the list's index is used.
+        """
         direction = "DESC" if self.is_newest_first else "ASC"
         parts: list[tuple[str, list[Any]]] = []
         for arm in arms:

@@ -1,4 +1,4 @@
-"""Documented fields that many answers and bodies share."""
+"""Documented fields that many responses and request bodies share."""
 
 from __future__ import annotations
 

@@ -26,9 +26,10 @@ class Number:
 class Section:
     """A section of the navigation.
 
-    `name` is the section's name in its pages, `view` the URL's name. It is shown to holders of one of `roles`, and of
-    `permission`: so that administrators need no role. Sections with `is_rare` move to "More" if there are many entries.
-    `help` is the page of the documentation about it, such as "how-to/approve".
+    `name` is the section's name in its pages, `view` the URL's name. The section is shown to holders of one of `roles`,
+    and to holders of `permission`, so that administrators don't need a role. Sections with `is_rare` move
+    to "More" if there are many entries. `help` is the page of the documentation about the section, such as
+    "how-to/approve".
     """
 
     name: str

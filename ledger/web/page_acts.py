@@ -41,9 +41,9 @@ class FormPage(Page):
 
 
 class Act(FormPage):
-    """Handles one form of another page; put it before that page's class among the bases.
+    """Handles one form of another page; in the bases of a subclass, list it before that page's class.
 
-    Addresses set the attributes: `service` is called with the values from the URL, and with `body` or its fields.
+    The URLconf sets the attributes. `service` is called with the values from the URL, and with `body` or its fields.
     """
 
     http_method_names = ["post"]

@@ -33,7 +33,7 @@ EVERYONE = frozenset(EVERY)
 def may_open(name: str, args: Iterable[Any], held: frozenset[str], request: HttpRequest | None) -> bool:
     """Return whether the reader may open a page, so that no link leads to a refusal.
 
-    Parts of pages that readers share by role have no request.
+    `request` is None for parts of pages that are shared by all readers with the same roles.
     """
     found = resolve(reverse(name, args=list(args)))
     view = getattr(found.func, "view_class", None)
@@ -91,7 +91,7 @@ class Page(View):
         return self.show(request, {"needed": needed}, template="errors/403.html", status=403)
 
     def trouble(self, request: HttpRequest, error: DurableAgentsError) -> HttpResponse:
-        """Show a domain error that concerns no form."""
+        """Show a domain error that doesn't belong to a form."""
         return self.show(request, {"error": error}, template="errors/problem.html", status=error.status)
 
     def http_method_not_allowed(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:

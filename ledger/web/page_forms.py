@@ -43,7 +43,7 @@ class Sent:
         return self.texts.get(name)
 
     def check(self, known: Iterable[str]) -> None:
-        """Refuse oversized forms, and unknown or repeated fields, which would be ignored.
+        """Refuse oversized forms, and unknown or repeated fields, which would otherwise be ignored.
 
         Raises TooLarge, InvalidInput.
         """

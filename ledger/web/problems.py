@@ -95,7 +95,7 @@ _STANDARD = {"type", "title", "status", "detail", "code", "request_id"}
 
 
 def exception_handler(error: Exception, context: dict[str, Any]) -> Response | None:
-    """DRF's exception hook. Unknown errors are bugs: Django logs other errors, and `handler500` answers them."""
+    """DRF's exception hook. Returns None for unknown errors (bugs): Django logs them and calls `handler500`."""
     if isinstance(error, Proposed):
         problem, headers = waiting(error)
         return Response(problem, status=202, headers=headers)
@@ -303,7 +303,7 @@ def handler404(request: HttpRequest, exception: Exception) -> HttpResponseBase:
 def handler500(request: HttpRequest) -> HttpResponseBase:
     """Answer an uncaught exception.
 
-    While an exception is being handled, a lost database is distinguished from a bug.
+    A lost database and an overloaded server get their own responses; any other exception is a bug.
     """
     error = sys.exc_info()[1]
     if error is not None and pressure.is_outage(error):

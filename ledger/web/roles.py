@@ -1,6 +1,6 @@
-"""Roles: Roles are Django groups with the names defined here.
+"""Roles, which are Django groups with the names defined here.
 
-They are the product's own three, and those that decide in queues (`approver_…` and others that a queue names).
+There are three built-in roles, and the roles that decide in queues (`approver_…`, and other names set for a queue).
 Superusers have no role implicitly, because the record of an act names a role.
 """
 
@@ -56,7 +56,7 @@ def is_role(name: str) -> bool:
 
 
 def learn_roles(names: Iterable[str]) -> None:
-    """Replace the known roles that decide in queues. The names come from authentic rows."""
+    """Replace the known roles of queues with `names`, which come from authentic rows, and those in the settings."""
     global _named
     _named = _OF_SETTINGS | (frozenset(filter(None, names)) - FIXED)
 
@@ -171,7 +171,7 @@ class Mark(Protocol):
 
 
 def stand_ins(held: Iterable[str]) -> list[StandsIn]:
-    """Return the person's deputyships, the one that ends first, first."""
+    """Return the person's deputyships, ordered by their end."""
     return sorted(map(_stands_in, (mark for mark in held if mark.startswith("for:"))), key=lambda one: one[1:])
 
 
@@ -198,7 +198,7 @@ def roles(user: Any) -> frozenset[str]:
 
 
 def know_roles(user: Any, groups: Iterable[str], marks: Iterable[Mark] = ()) -> None:
-    """Cache the user's groups and deputy entries that were read together with the user."""
+    """Cache the user's roles, and other entries (`Mark`), that were read together with the user."""
     held = [name for name in groups if is_role(name)]
     setattr(user, _CACHE, frozenset([*held, *(one.mark for one in marks if held)]))
 
@@ -215,7 +215,7 @@ def needs_factor(user: Any) -> bool:
 def is_too_weak(user: Any, session: Mapping[str, Any]) -> bool:
     """Return whether a session lacks a required second factor; such a session authenticates nobody.
 
-    This includes a factor required by a role that was given later.
+    This includes a factor required by a role that the user got after signing in.
     """
     return not session.get(HAS_FACTOR) and needs_factor(user)
 
@@ -227,7 +227,7 @@ def strength_of(request: HttpRequest | Request) -> str:
 
 
 def actor(request: HttpRequest | Request, role: str) -> Actor:
-    """Return the actor of a request for records. `role` is the role that allowed the act."""
+    """Return the actor of a request, as records name it. `role` is the role that allowed the act."""
     by_key = getattr(request, "auth", None) is not None
     session = {} if by_key else getattr(request, "session", {})
     proved_at = session.get(PROVED)
@@ -246,8 +246,8 @@ def actor(request: HttpRequest | Request, role: str) -> Actor:
 class HasRole(BasePermission):
     """Denies by default: a view lists the allowed roles by method (`roles = {"GET": (...), …}`).
 
-    Allows methods that the view doesn't have, so that the response is a 405 instead of a misleading 403. The matching
-    role is kept as the view's `acting_role`.
+    Methods that the view doesn't have are allowed, so that the response is a 405 instead of a misleading 403. The
+    matching role becomes the view's `acting_role`.
     """
 
     message = "None of your roles allows this."

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Shape(BaseModel):
-    """Base of documented answers."""
+    """Base of documented responses."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -30,11 +30,11 @@ class Shape(BaseModel):
         return cast(Self, cls.model_construct(**given, **more))
 
     def as_kept(self) -> Self:
-        """Return the response in the form stored for repeated requests."""
+        """Return a copy to store for repeated requests, without the values that are shown only once."""
         return self.model_copy(update=dict.fromkeys(self.shown_once))
 
     def shown(self) -> dict[str, Any]:
-        """Return the response's members: all names that were set."""
+        """Return the response's members: all fields that were set."""
         return {name: value for name, value in self.__dict__.items() if name in self.model_fields_set}
 
 

@@ -34,14 +34,14 @@ class Rendering:
 
 
 class Renderings:
-    """The newest rendering for each key. If requests are concurrent, the first one makes it."""
+    """The newest rendering for each key. The first of several concurrent requests makes it, and the others wait."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._newest: dict[Hashable, Rendering] = {}
 
     def get(self, key: Hashable, *, since: int, began: int, make: Callable[[], str]) -> Rendering:
-        """Return a rendering of everything committed before `since`, or make one.
+        """Return a rendering that includes everything committed before `since`; make one if there is none.
 
         `began` is a time before `make` reads anything.
         """

@@ -95,7 +95,7 @@ def _values(text: str) -> int:
     """Return an upper bound for the number of values in a JSON text before parsing.
 
     Each value comes with a comma or an opening bracket. Strings are removed only if the first count is too high. Every
-    step takes linear time; a regular expression for strings would not on a text with an unclosed string.
+    step takes linear time, unlike a regular expression for strings, which would be slow on a text with an unclosed one.
     """
     count = _structure(text)
     if count > MAX_VALUES:

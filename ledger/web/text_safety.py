@@ -48,7 +48,7 @@ class Piece:
 
 
 def pieces(text: str, *, is_code: bool = False) -> list[Piece]:
-    """Split text into drawable pieces and marks. In code, indentation is drawn instead of counted."""
+    """Split text into drawable pieces and marks. In code, indentation is drawn unchanged, not replaced by a mark."""
     if is_harmless(text):
         return [Piece(text)] if text else []
     found: list[Piece] = []

@@ -21,7 +21,7 @@ from runs.services.budgets.starting import most_of
 
 
 class RunBudget(ApiView):
-    """Set the caps of a run. Approvers need to decide at the queue for budgets."""
+    """Set the caps of a run. Besides operators, the role in charge of the budget queue may do so."""
 
     roles: ClassVar[Mapping[str, Sequence[str]]] = {"POST": authority.RAISERS}
 
@@ -37,7 +37,7 @@ class RunBudget(ApiView):
 
 
 class RunModels(ApiView):
-    """Models that a run uses: those at its first use, or those set since."""
+    """Models that a run uses: those chosen when it first used a model, unless others were set later."""
 
     roles: ClassVar[Mapping[str, Sequence[str]]] = {**READ, "POST": (OPERATOR,)}
 

@@ -30,7 +30,7 @@ class SaidNowPage(Shape):
 
 
 class Live(ApiView):
-    """Text so far of each model request in progress; none of it is recorded.
+    """The text that each model request in progress has produced so far. It is not recorded.
 
     A request to this URL turns the output on for 30 seconds, starting with the next model request.
     """

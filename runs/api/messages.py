@@ -1,4 +1,4 @@
-"""API of messages with an answer, and of views of the recorded state."""
+"""API for messages that get an answer, and for views of the recorded state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from runs.services.messages.sending import MessageDetail, told_of
 
 
 class OneMessage(ApiView):
-    """A message with its result, by the message's number. The request can wait for the answer."""
+    """One message, found by its number, with its result. The request can wait for the answer."""
 
     roles = {**READ, "POST": (INTEGRATOR, OPERATOR)}
 

@@ -1,4 +1,4 @@
-"""API of calls without a known outcome, over all runs."""
+"""API of calls without a known outcome, across all runs."""
 
 from __future__ import annotations
 

@@ -166,10 +166,10 @@ def run_row(
     attributes: Mapping[str, Any] | None = None,
 ) -> RunRow:
     """Return the API's row of a run.
-    `ending` is the payload of the event that ended it; `evidence` are the reasons for its waits for an operator;
-    `aside` is the amount reserved for calls in progress; `related` are the other runs that may be named; `is_read`: its
-    payloads may be shown; `is_large`: a list leaves out its output because of the size; `attributes` replace those of
-    the head.
+    `ending` is the payload of the event that ended it; `evidence` contains the reasons for its waits for an
+    operator, by the wait's id; `aside` is the amount reserved for calls in progress; `related` contains the other runs
+    that may be named; `is_read`: its payloads may be shown; `is_large`: a list leaves out its output because of the
+    size; `attributes` replace those of the head.
     """
     run, head, halt = facts.run, facts.head or Head.standing_in(facts.run.id), halt_of(facts.head)
     is_over, assigned, heard = run.state in ENDED, getattr(head, "assigned", None), facts.related.heard

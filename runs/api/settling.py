@@ -93,7 +93,7 @@ class TakeBack(ApiView):
 
 
 class AskUpstream(ApiView):
-    """Query the upstream system again about a call. A worker does so, and records the answer in the run's wait."""
+    """Query the upstream system again about a call. A worker does this and records the answer in the run's wait."""
 
     roles = {"POST": (OPERATOR,)}
 

@@ -54,8 +54,8 @@ def begin(body: StartBody, *, by: Actor, most: Budget | None, key: str | None = 
 class BulkStart(ApiView):
     """Start up to 200 runs.
 
-    Each start is a transaction of its own. A repetition with the same `Idempotency-Key` starts those that failed or
-    were skipped, and returns the recorded results of the others.
+    Each start is a transaction of its own. Repeating the request with the same `Idempotency-Key` retries the starts
+    that failed or were skipped, and returns the recorded results of the others.
     """
 
     roles = {"POST": (INTEGRATOR, OPERATOR)}

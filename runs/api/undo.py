@@ -44,7 +44,7 @@ class EffectRow(Shape):
 
 
 class UndoRow(Shape):
-    """The effects of a run, last first."""
+    """The effects of a run, newest first."""
 
     state: Literal["possible", "under_way", "done"] = Field(
         description="possible: as an undo would proceed now. under_way: in progress. done: as of the run's end."

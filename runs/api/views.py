@@ -109,7 +109,7 @@ _NAMES = tuple(each if isinstance(each, str) else each.name for each in _SEARCHE
 
 
 class StartJSON(StrictJSONParser):
-    """Parser for the body of a start, whose input may be as large as a value of a journal."""
+    """Parser for the body of a start request. The run's input may be as large as any value in a journal."""
 
     most_bytes = MAX_VALUE + strict_json.MAX_BYTES
 
@@ -196,8 +196,8 @@ class OneRun(ApiView):
     def get(self, request: Request, run_id: UUID) -> Response:
         """Get the current state of a run.
 
-        With `wait`, the response comes at the run's next revision or its end, or after that many seconds: repeat with
-        `after` until `ended_at` is set.
+        With `wait`, the response is sent at the run's next revision or its end, or after that many seconds. Repeat the
+        request with `after` until `ended_at` is set.
         """
         query = Query(request, "wait", "after", "fields")
         wait = query.integer("wait", default=0, lowest=0, highest=MAX_WAIT_SECONDS)
@@ -267,8 +267,8 @@ class Transcript(ApiView):
 
 
 class Steer(ApiView):
-    """Act on a run. The permission depends on the run: its starter, operators, and approvers at queues where it waits
-    or has waited."""
+    """Act on a run. Operators may do so and, for some actions, the person who started the run and the approvers of
+    queues where it waits or has waited."""
 
     roles: ClassVar[Mapping[str, Sequence[str]]] = {"POST": authority.STOPPERS}
     action: ClassVar[str] = ""
@@ -400,7 +400,7 @@ class RunPriority(ApiView):
 
 
 class Requeue(Steer):
-    """Take a run from its worker, so that another one claims it. Operators only."""
+    """Take a run from its worker, so that another worker can claim it. Operators only."""
 
     roles: ClassVar[Mapping[str, Sequence[str]]] = {"POST": (OPERATOR,)}
 

@@ -98,7 +98,7 @@ def at_start(texts: Mapping[str, str]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Beforehand:
-    """The default budget of an agent's runs, cap by cap, and the reason why a start is refused."""
+    """The default budget of an agent's runs, cap by cap, and why a start would be refused (empty if it wouldn't)."""
 
     defaults: list[str]
     hindrance: str
@@ -202,7 +202,7 @@ class Short:
 
 @dataclass(frozen=True, slots=True)
 class Above:
-    """The run's parent, with formatted amounts, if the parent has less left than the run may use."""
+    """A parent run with less budget left than this run may use. `left` contains the parent's amounts as text."""
 
     run: Run
     left: list[str]
@@ -331,7 +331,7 @@ def _counted(name: str, number: int | None) -> str:
 
 
 def changes(before: Any, after: Any) -> list[str]:
-    """Return the changes of caps between the two states in an action's record."""
+    """Return the changes to caps between the two states in an action's record."""
     was, is_now = (part.get("caps") if isinstance(part, dict) else None for part in (before, after))
     if not (isinstance(was, dict) and isinstance(is_now, dict)):
         return []
@@ -353,7 +353,7 @@ def enough_words(exceeded: Exceeded) -> str:
 
 
 def _suggested_caps(exceeded: Exceeded | None) -> dict[str, str]:
-    """Return suggested caps with which the run can use as much again as it has used so far."""
+    """Return suggested caps: twice what the run needs to continue, or twice the exceeded cap if that is more."""
     if exceeded is None:
         return {}
     fields: dict[str, str] = {}

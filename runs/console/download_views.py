@@ -1,5 +1,5 @@
 """Downloads of large values: event payloads, checkpoint states, views.
-For readers of the run's payloads."""
+They are only for people who may read the run's payloads."""
 
 from __future__ import annotations
 

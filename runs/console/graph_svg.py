@@ -1,4 +1,4 @@
-"""Layout of an agent's graph for an SVG (after Sugiyama, without the crossing step).
+"""Layout of an agent's graph for an SVG (Sugiyama's method without the reduction of crossings).
 Pure: no Django, no I/O. Layers are by longest path from the start. Edges that skip layers swing out to the right, so
 that they cross no box."""
 

@@ -102,7 +102,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class PeopleRow:
-    """One line of the tab on people: an approval gate, an override record, or an answer to a question."""
+    """A row of the tab "Approvals & overrides": an approval gate, an override record, or an answer to a question."""
 
     kind: str
     at: datetime
@@ -229,7 +229,7 @@ class Dossier:
 
     @property
     def case(self) -> Reason | None:
-        """Return the reason that follows from state and waits, even if the run is halted or not driven.
+        """Return the reason for the run's status according to its state and waits, even if it is halted or not driven.
         None if the data are damaged."""
         return None if self.is_headless else reason_by_state(self.facts)
 
@@ -416,12 +416,12 @@ class Dossier:
 
     @property
     def links(self) -> list[tuple[str, str]]:
-        """Return the links that features add, with the names of their URLs."""
+        """Return the links that features add, each as its text and the name of its URL."""
         return list(features.parts_of_all(lambda each: each.run_links))
 
     @property
     def agent_links(self) -> list[tuple[str, str]]:
-        """Return the links that features add next to the run's agent."""
+        """Return the links that features add next to the run's agent, in the same form as `links`."""
         return list(features.parts_of_all(lambda each: each.run_agent_links))
 
     @property

@@ -51,7 +51,7 @@ from runs.services.settling.senders import has_hook
 class Panel:
     """The panel of an unknown outcome.
     `is_for_two`: two people are needed; `is_own`: the reader made the first proposal; `can_ask`: the upstream system
-    can be queried; `is_read`: the reader may read payloads; `link`: the call in the upstream system."""
+    can be queried; `is_read`: the reader may read payloads; `link`: a link to the call in the upstream system."""
 
     heard: Heard
     is_for_two: bool
@@ -76,7 +76,7 @@ class Panel:
 
     @property
     def can_agree(self) -> bool:
-        """Return whether the reader could confirm the proposal, which they must be able to read."""
+        """Return whether the reader could confirm the proposal. They must be able to read the run's payloads."""
         return self.said is not None and self.said.is_open and not self.is_own and self.is_read and self.counts
 
     def _shown(self, value: Any) -> Any:
@@ -247,7 +247,7 @@ class Budgets(Steering):
         raising.set_budget(address["run_id"], body.budget, by=by, justification=body.justification, seen=body.if_caps)
 
     def after(self, request: HttpRequest, result: Any, **address: Any) -> HttpResponse:
-        """Show a message, which also tells whether the run still needs more."""
+        """Show a message. It warns if the new caps are still too low for the run to continue."""
         waits = Wait.objects.filter(run=address["run_id"], kind=Wait.Kind.BUDGET, resolved_at__isnull=True)
         if (asked := spending.exceeded(waits)) is None:
             return super().after(request, result, **address)
@@ -345,7 +345,7 @@ class ViewPage(Page):
 
 
 class ReconcilePage(SharedPage):
-    """Unknown outcomes, other stops for operators, exhausted budgets; or all calls with unknown outcome."""
+    """Unknown outcomes, other stops for operators and exhausted budgets; or all calls without a known outcome."""
 
     template = "runs/reconcile.html"
     section = "reconcile"

@@ -39,12 +39,12 @@ AGREE, TAKE_BACK, ASK = "agree", "take_back", "ask_upstream"
 
 
 class Reconciliations(RunAct):
-    """A verdict on a call. If two people must settle it, this is the first or the second proposal."""
+    """A verdict on a call. If two people must settle it, this is a proposal or its confirmation."""
 
     act, done = "reconcile", "Outcome recorded."
 
     def name_form(self, form: Sent, **address: Any) -> str:
-        """Return the name of the form: that of the second person, who confirms, or that of the first."""
+        """Return the name of the form that was sent: the one that confirms a proposal, or the one with a verdict."""
         return AGREE if form.texts.get("agrees_with") else self.act
 
     def perform(self, form: Sent, by: Actor, **address: Any) -> Any:

@@ -123,8 +123,8 @@ def judged(
     keys: list[str | None], check: Callable[[Iterable[str | None]], dict[str | None, Verdict]]
 ) -> dict[str | None, Verdict]:
     """Check all sessions together; after an error that isn't an outage, one by one.
-    The sockets of a session that can't be checked are closed, so that it doesn't keep those of others open that have
-    lost their role."""
+    The sockets of a session that can't be checked are closed. Otherwise that session would keep the sockets of other
+    users open after they lost their roles."""
     try:
         return check(keys)
     except Exception as error:
@@ -145,8 +145,8 @@ def judged(
 
 def verdicts(keys: Iterable[str | None]) -> dict[str | None, Verdict]:
     """Return the viewer, or a close code, for each session.
-    A session must be signed in with the current password, and its account active and with a role. Four queries for any
-    number of sessions."""
+    A session must be signed in with the current password, and its account must be active and have a role. This takes
+    four queries for any number of sessions."""
     answers: dict[str | None, Verdict] = dict.fromkeys(keys, SIGNED_OUT)
     stores = {store.row: store for key in answers if key for store in [_sessions().SessionStore(key)]}
     sessions = Session.objects.filter(pk__in=stores, expire_date__gt=timezone.now())
@@ -203,9 +203,9 @@ class Sighted:
         self._known: dict[str, Owned] = {}
 
     async def sees(self, who: Viewer, run_id: str) -> bool:
-        """Return whether a viewer is notified of a run.
+        """Return whether a viewer gets notifications about a run.
 
-        For unknown runs, only viewers who see everything are notified.
+        Only viewers who see everything get notifications about unknown runs.
         """
         if who.sees_all:
             return True
@@ -231,7 +231,7 @@ sighted = Sighted(_owned)
 
 
 class OpenItems:
-    """An account's open items in runs that it may not see. The account is notified of nothing else in these runs."""
+    """An account's open items in runs that it may not see. It gets no other notifications about these runs."""
 
     def __init__(self, person: int | None) -> None:
         self._person = person

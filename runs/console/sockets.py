@@ -2,7 +2,7 @@
 
 Messages are `{"run": id, "seq": n}`; `{"run": null, "seq": 0}` means reload, because notifications may have been
 missed, or (for lists) a change at `at` (microseconds on the database's clock). Readers of payloads also get `{"saying":
-[…]}`, live model output. Close codes: 4401 session ended, 4403 no role (within `watch.CHECK_SECONDS`), 4404 no such run
+[…]}`, live model output. Close codes: 4401 session ended, 4403 no role (within `CHECK_SECONDS`), 4404 no such run
 for this viewer. A changed access scope also closes the socket, so that the page reconnects.
 """
 
@@ -39,7 +39,7 @@ AT_ONCE = 16
 
 
 class Watcher:
-    """An open list with the time of the newest change it was notified of, and whether it has processed that change."""
+    """An open list: the time of the newest change it was notified of, and whether it has yet to process that change."""
 
     def __init__(self) -> None:
         self.newest = 0
@@ -146,11 +146,11 @@ ears = LiveSubscriptions(in_thread)
 
 
 class BrowserLeft(Exception):
-    """The browser has left. `disconnect` is called next."""
+    """The browser has closed the connection. `disconnect` will be called next."""
 
 
 class LiveConsumer(AsyncWebsocketConsumer):
-    """Notifies of changes of all runs, or of the run in the URL."""
+    """Sends notifications about changes to all runs, or to the run in the URL."""
 
     _tasks: list[asyncio.Task[None]]
     _who: Viewer
@@ -239,7 +239,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
 
 class ListConsumer(LiveConsumer):
-    """For lists of runs: sends the time that a page must have reached to be up to date, after each change."""
+    """For lists of runs: after each change, sends its time. Pages loaded before that time are out of date."""
 
     async def _relay(self, run_id: UUID | None, seq: int) -> None:
         if not self._who.sees_all:
@@ -250,7 +250,7 @@ class ListConsumer(LiveConsumer):
                 await self._tick(at)
 
     async def _relay_own(self) -> None:
-        """Notify only of runs that the viewer may see, and of the viewer's own items in others."""
+        """Send notifications only about runs that the viewer may see, and about their own items in other runs."""
         theirs = OpenItems(self._who.person)
         async with hub.subscribe(None, person=self._who.person) as rings:
             await theirs.have_moved(None)
@@ -265,7 +265,7 @@ class ListConsumer(LiveConsumer):
 
 
 class NowhereConsumer(AsyncWebsocketConsumer):
-    """Any other address.
+    """Refuses sockets at any other address.
     If the socket were closed before it is accepted, browsers would see a plain 403 instead of the reason."""
 
     async def connect(self) -> None:
@@ -275,7 +275,7 @@ class NowhereConsumer(AsyncWebsocketConsumer):
 
 @contextmanager
 def _to_a_browser() -> Iterator[None]:
-    """Send to the browser. Raises BrowserLeft if the browser has left (then ASGI servers raise OSError)."""
+    """Turn an OSError, which ASGI servers raise once the browser has closed the connection, into BrowserLeft."""
     try:
         yield
     except OSError:

@@ -1,6 +1,6 @@
 """Marks of start forms.
-A mark identifies a form and starts only one run, however often the form is sent. A mark is signed for one person and is
-part of the page's URL, so that Back and Reload show the same form."""
+A mark is the id of a form. Each mark starts only one run, however often its form is sent. Marks are signed for one
+person and are part of the page's URL, so that Back and Reload show the same form."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def new_mark() -> UUID:
 
 
 def run_of(request: HttpRequest, mark: UUID) -> UUID | None:
-    """Return the run that this person started under a mark."""
+    """Return the run that this person started with the form that has this mark."""
     answer = kept_answer(_principal(request), str(mark))
     return UUID(json.loads(answer)["id"]) if answer is not None else None
 

@@ -94,7 +94,7 @@ def _extra_fields(agent: Agent) -> dict[str, ExtraField]:
 
 @dataclass(frozen=True, slots=True)
 class _Filled:
-    """The initial content of a form: a sample, another run's input, or nothing. `token` names that run."""
+    """The initial content of a form: a sample, another run's input, or nothing. `token` identifies that run's form."""
 
     document: Any
     sample: int | None = None

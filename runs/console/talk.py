@@ -75,7 +75,7 @@ class Asking:
 
 @dataclass
 class Talk:
-    """The panel of messages and views. The panel is false if there is nothing to show."""
+    """The panel of messages and views. It is falsy if there is nothing to show."""
 
     told: list[MessageDetail] = field(default_factory=list)
     more: int = 0

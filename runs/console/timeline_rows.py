@@ -143,8 +143,8 @@ _STOOD = {
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """The drawing of one kind of row. `point` is the tone of the mark of a row without duration, `place` the
-    indentation."""
+    """The functions and styles for one kind of row. `point` returns the tone of the dot of a row without duration;
+    `place` is the indentation."""
 
     name: Callable[[Row, Dossier], str]
     below: Callable[[Row], str] = _nothing

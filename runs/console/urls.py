@@ -1,4 +1,7 @@
-"""URLs of the runs' pages. Actions are nouns to which forms are POSTed; each leaves a record with that name."""
+"""URLs of the runs' pages.
+
+Forms are POSTed to URLs that end in a noun for the action. Each action leaves a record with that name.
+"""
 
 from django.urls import path
 

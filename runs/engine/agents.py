@@ -78,8 +78,8 @@ class Agent:
     lists the undos that calls may select with `undo=`, in addition to the tools' own; `on_failure` tells what happens
     to effects that can be undone when a run fails: "undo" or "leave". `migrations` tell how runs of earlier versions
     continue on this one when they are migrated. `upgraders` upgrade older states step by step: `{1: f, 2: g}` means
-    that this version's state has number 3 and that `f` turns a state of number 1 into one of number 2, both plain data;
-    without upgraders the number is 1.
+    that this version's states have schema number 3 and that `f` turns a state with number 1 into one with number 2,
+    both as plain data; without upgraders the number is 1.
 
     Raises DefinitionError for a wrong name, version, model or attribute, and for a second agent with the same name and
     version.
@@ -242,7 +242,7 @@ class Agent:
 
     @cached_property
     def tools_by_name(self) -> dict[str, Tool]:
-        """Return the tools reachable at the first use, by name. `tool` also finds tools added later."""
+        """Return the tools by name, as of the first access to this property. `tool` also finds tools added later."""
         every = [*self.tools, *(tool for assistant in self.assistants for tool in assistant.tools)]
         return {tool.name: tool for tool in reversed(every)}
 
@@ -389,11 +389,11 @@ class Registry:
         return self._agents[name][version]
 
     def steer(self, *, closed: Iterable[str], kept: Mapping[str, str]) -> None:
-        """Set the versions that starts by name skip, and the version that each agent keeps during a rollout."""
+        """Set the `closed` versions, which `find_for_step` avoids, and each agent's `kept` one, which it prefers."""
         self._closed, self._kept = frozenset(closed), dict(kept)
 
     def find_for_step(self, reference: str) -> Agent:
-        """Return the agent for a child run or handoff. Raises as `find` does.
+        """Return the agent for a child run or handoff. Raises the same errors as `find`.
 
         A bare name selects the version kept during a rollout, else the newest open version, else the newest.
         """

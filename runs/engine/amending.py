@@ -1,6 +1,6 @@
 """Changes that people make to the arguments of a call before approving it. Pure.
 
-An approval binds the arguments of the newest question.
+An approval covers exactly the arguments in the newest question.
 """
 
 from __future__ import annotations

@@ -127,11 +127,11 @@ class Assistant:
         return {name: value for name, value in known.items() if value is not None}
 
     def described(self) -> dict[str, Any]:
-        """Return the further parts of the fingerprint: plain data, and functions as objects."""
+        """Return additional parts for the fingerprint: plain data, in which functions remain objects."""
         return {}
 
     def asking(self, request: Request) -> Self:
-        """Return a copy with the parts of a `request` that the assistant's own loop doesn't make."""
+        """Return a copy for a `request` that doesn't come from the assistant's own loop."""
         made = copy.copy(self)
         object.__setattr__(made, "request", request)
         return made

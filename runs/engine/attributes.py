@@ -1,6 +1,6 @@
 """Types of search attributes.
 
-Types of search attributes; each converts a value to the text that is recorded, compared and shown.
+Each type converts a value to the text that is recorded, compared and shown.
 """
 
 from __future__ import annotations

@@ -2,14 +2,14 @@
 
     recorded? → unknown outcome? → guards → gate → intend (TX1) → send, with retries → record (TX2)
 
-*Intent*: it is committed before the first send. A read without grant and shared budget has none, and an attempt with a
-recorded intent gets no second one. *Repeats*: these calls may be sent again: reads; keyed calls while their key is
-valid, unless the upstream system is known to ignore keys or lacks a required certificate; any call after proof that
-nothing was sent; an unsafe call after its reconcile hook says that it did not happen. Each repeat of a call with an
-intent is recorded, or checked against the database, before it is sent. *Settled by a person*: an unsafe call, an
-expired or rejected key, or a distrusted upstream, if the hook doesn't know the outcome; a call that a stricter policy
-no longer allows to be repeated; an answer that can't be recorded; an error in an unsafe tool's code; a late result that
-contradicts a verdict.
+*Intent*: it is committed before the first send. A read has an intent only if it uses a grant or counts against a shared
+budget. If an attempt's intent is already recorded, no second one is written. *Repeats*: these calls may be sent again:
+reads; keyed calls while their key is valid, unless the upstream system is known to ignore keys or lacks a required
+certificate; any call after proof that nothing was sent; an unsafe call after its reconcile hook says that it did not
+happen. Each repeat of a call with an intent is recorded, or checked against the database, before it is sent. *Settled
+by a person*: an unsafe call, an expired or rejected key, or a distrusted upstream, if the hook doesn't know the
+outcome; a call that a stricter policy no longer allows to be repeated; an answer that can't be recorded; an error in an
+unsafe tool's code; a late result that contradicts a verdict.
 
 Features take part as guards (guards.py). The gate is in gate.py, unknown outcomes are in unknown.py. CP1 to CP6 are the
 points at which a process may die: see docs/explanation/step-protocol.md.
@@ -140,8 +140,8 @@ async def _begin(call: LogicalCall) -> BaseModel | None:
 async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> BaseModel | None:
     """Commit the intent (TX1) with the exact bytes to send.
 
-    A read without grant and shared budget needs no intent. Returns an output if policies changed meanwhile and a guard
-    then answered the call. If the intent is refused, the run parks or stops.
+    A read needs no intent unless it uses a grant or counts against a shared budget. Returns an output if policies
+    changed meanwhile and a guard then answered the call. If the intent is refused, the run parks or stops.
     """
     visit, tool = call.visit, call.tool
     if call.past.waits:
@@ -201,7 +201,7 @@ async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> BaseModel
 async def _send(call: LogicalCall) -> Outcome:
     """Send until the outcome is known; park during a long outage.
 
-    The first try is outside the retry loop, so that a read's guards don't run twice for it.
+    The first try is outside the retry loop, because a read's guards have already run before it.
     """
     began = time.monotonic()
     try:
@@ -286,8 +286,8 @@ async def _prepare_repeat(call: LogicalCall, number: int) -> Settled | None:
 
 
 async def _record_repeat(call: LogicalCall, *, is_sender_done: bool) -> None:
-    """Record a repeat as ToolRedispatched, or check that a recorded one still holds. Exits by an internal exception if
-    it may not be sent.
+    """Record a repeat as ToolRedispatched, or check that an earlier record still permits it. Exits by an internal
+    exception if the call may not be sent again.
 
     One event covers `BURST` tries of this claim, unless policies change. An unsafe call needs one event for each try,
     because a ToolNotDispatched proves only that the tries before it were not sent.
@@ -482,7 +482,7 @@ async def _handle_tool_error(call: LogicalCall, bug: BaseException) -> NoReturn:
 
 
 async def _park_through_outage(call: LogicalCall, trouble: Exception) -> NoReturn:
-    """Park during an outage. Park on a timer, after which the same key and bytes are sent again.
+    """Park on a timer during an outage. Afterwards the same key and bytes are sent again.
 
     If every try of a keyed call failed before it was sent, that is recorded, so that nobody is asked whether the call
     happened.

@@ -214,7 +214,7 @@ def _refuse_sets(value: Any) -> None:
 
 @lru_cache(maxsize=1024)
 def _may_hold_anything(model: type[BaseModel]) -> bool:
-    """Return whether a field's type is too open for `unordered` to know which values it will contain."""
+    """Return whether some field has a type so open that `unordered` can't know which values it will contain."""
     schemas = (schema for _, schema in schemas_in(model.__pydantic_core_schema__, ""))
     return any(s["type"] in _OPEN or getattr(s.get("cls"), "model_config", {}).get("extra") == "allow" for s in schemas)
 
@@ -242,7 +242,7 @@ _NO_TYPES = frozenset({"metadata", "config", "default", "expected", "members", "
 
 
 def unstable(model: Any) -> str:
-    """Return why recorded values of this model may not be read back the same in every process; empty if they are."""
+    """Return why a recorded value of this model might be read back differently; empty if it never is."""
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
         return f"{model!r} is not a Pydantic model: declare one, such as `class Answer(BaseModel): text: str`"
     return _problem_in(model, _complete(model))
@@ -264,7 +264,7 @@ def _problem_in(model: type[BaseModel], is_complete: bool) -> str:
 
 
 def _lossy_fields(model: type[BaseModel]) -> Iterator[str]:
-    """Yield the problem and fix of each field, at any depth, whose values recording would lose."""
+    """Yield the problem and fix of each field, at any depth, whose values would be lost when recorded."""
     for _, part in schemas_in(model.__pydantic_core_schema__, model.__name__):
         if part["type"] in ("model", "dataclass"):
             kind = part["cls"]
@@ -406,5 +406,5 @@ def callback_token(run_id: str, slot: str, attempt: int, secret: bytes) -> str:
 
 
 def token_digest(token: str) -> bytes:
-    """Return the digest with which the wait for a callback is found."""
+    """Return the digest by which the wait for a callback is found."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()

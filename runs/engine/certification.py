@@ -1,6 +1,6 @@
 """Certificates of keyed tools.
 
-Certificates of tools: they tell whether the upstream system was seen to honour idempotency keys.
+A certificate tells whether the upstream system was observed to honour idempotency keys.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ Policy = Literal["allow", "warn", "refuse"]
 Word = Literal[
     "certified", "not_probed", "expired", "changed", "unclear", "ignores_keys", "refuses_repeats", "hook_denies"
 ]
-# The upstream system was seen to treat a repeat as a second order, or to refuse it. Calls of such tools aren't repeated
-# without asking, even keyed ones.
+# The upstream system was observed to treat a repeat as a second order, or to refuse it. Calls of such tools aren't
+# repeated without asking, even keyed ones.
 _UNSAFE: frozenset[Word] = frozenset({"ignores_keys", "refuses_repeats"})
 
 
@@ -40,13 +40,16 @@ class ProbeVerdict:
     def is_unsafe(self) -> bool:
         """Return whether the last probe found that the upstream system doesn't recognize repeats.
 
-        Only another probe can revoke that.
+        Only another probe can revoke that finding.
         """
         return self.found in _UNSAFE
 
     @property
     def is_denier(self) -> bool:
-        """Return whether the last probe found that the hook missed an effect: its "did not happen" is no proof."""
+        """Return whether the last probe found that the hook missed an effect.
+
+        If so, its "did not happen" proves nothing.
+        """
         return self.found == "hook_denies"
 
 

@@ -155,7 +155,7 @@ class Context:
     ) -> Any:
         """Call a `tool` with `args`, its input model or a mapping with its fields, and return its output model.
         `evidence`, `why` and `documents` (default: those that its gate creates from `args`) are shown to those who
-        approve the call; `grant` is an approval obtained before with `approve(tool=…)`. `max_age` limits the age of a
+        approve the call; `grant` is an approval obtained earlier with `approve(tool=…)`. `max_age` limits the age of a
         pure tool's answer: older cache entries are ignored, and an older recorded answer is read again unless the run
         already continued from it. `undo`, one of the agent's `undos`, replaces the tool's own undo; None: the effect
         can't be undone. Raises ToolFailure (a definite refusal), Rejected (its gate was denied), ContentRefused (a hook
@@ -200,9 +200,9 @@ class Context:
         """Let the `assistant` work on the `prompt`, with its tools, and return its final answer, an `assistant.output`.
         A prompt is a text, or a list of texts and Pydantic AI's files (BinaryContent, ImageUrl and so on). `after` is
         an earlier conversation, such as `await ctx.handed_over()`, which is shown to it as data. `assistant` may also
-        be a Pydantic AI agent, if one of the agent's `assistants` is `durable(…)` of it; `deps` are its dependencies,
-        which aren't recorded, and the output of that agent is returned. Raises ModelFailure, Rejected (a gate of one of
-        its tools was denied), ContentRefused (a hook withheld the prompt)."""
+        be a Pydantic AI agent that one of the agent's `assistants` wraps with `durable(…)`; `deps` are its
+        dependencies, which aren't recorded, and the output of the wrapped agent is returned. Raises ModelFailure,
+        Rejected (a gate of one of its tools was denied), ContentRefused (a hook withheld the prompt)."""
         visit, slot = self._visit, self._visit.next_slot()
         known = assistant if isinstance(assistant, Assistant) else find_wrapped(visit.agent.assistants, assistant)
         if isinstance(known, WrappedAgent):
@@ -453,7 +453,7 @@ class Context:
     async def handed_over(self) -> list[Said]:
         """Return the transcript that was handed over to this run; empty if there is none.
 
-        It is by others, so pass it to `think(…, after=…)`, which shows it as data.
+        It was written by others, so pass it to `think(…, after=…)`, which shows it to the model as data.
         """
         come = await self._visit.look_up(self._visit.journal.origin())
         lines = payload_of(come).get("transcript") or []

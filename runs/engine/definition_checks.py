@@ -83,7 +83,7 @@ def _aliases(alias: str | AliasPath | AliasChoices | None) -> Iterator[str]:
 def sample_problem(document: Any, input: type[BaseModel], begin: Callable[[Any], Any] | None) -> str | None:
     """Return why a run can't start with a sample's document; None if it can.
 
-    `begin` builds the first state; it is only given if that runs none of the author's code.
+    `begin` builds the first state; it is None if that would run the author's code.
     """
     made = f"input={input.__name__}"
     try:

@@ -26,7 +26,7 @@ def traceback_of(error: BaseException) -> str:
 
 
 class ToolError(Exception):
-    """Base of the exceptions with which a tool reports the fate of its call."""
+    """Base of the exceptions with which a tool reports what happened to its call."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -48,7 +48,7 @@ class NotSent(Passing):
 
 
 class NotBegun(NotSent):
-    """Nothing was sent, for a reason within this process. It says nothing about the health of the upstream system."""
+    """Nothing was sent, for a reason within this process. The upstream system may be healthy."""
 
 
 class TransportError(Passing):
@@ -60,7 +60,7 @@ class TransportError(Passing):
 
 
 class NotServed(Passing):
-    """The model's provider did not serve the request, so it costs nothing. It is retried like any outage."""
+    """The model's provider did not serve the request. It costs nothing and is retried as in any outage."""
 
 
 class BusinessFailure(ToolError):
@@ -265,7 +265,7 @@ class ApprovalMissing(Exception):
 class ApprovalExpired(ApprovalMissing):
     """The grant expired, or its approval was revoked. Nothing was written.
 
-    `told` has the ids of the `approval` and the standing `grant` if it was revoked.
+    If it was revoked, `told` contains the ids of the `approval` and of its standing `grant`.
     """
 
     def __init__(self, problem: str, fields: Mapping[str, Any] | None = None) -> None:
@@ -274,7 +274,7 @@ class ApprovalExpired(ApprovalMissing):
 
 
 class NotAsked(Exception):
-    """The queue of a question was closed or removed. Nothing was written. `told` has the queue and its state."""
+    """The queue of a question was closed or removed. Nothing was written. `told` contains the queue and its state."""
 
     def __init__(self, problem: str, fields: Mapping[str, Any]) -> None:
         super().__init__(problem)

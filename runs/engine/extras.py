@@ -10,18 +10,18 @@ _STORAGES = ("boto3", "botocore", "storages")
 
 
 def missing(*packages: str) -> str:
-    """Return which of these packages isn't installed, and what to do; empty if all are."""
+    """Return which of these packages isn't installed, and how to install it; empty if all are installed."""
     found = next((package for package in packages if find_spec(package) is None), None)
     return f"the package {found} is not installed: run `{INSTALL}`" if found else ""
 
 
 def missing_for_model(model: str) -> str:
-    """Return the package that a model lacks, and what to do; empty if it lacks none."""
+    """Return which package a model needs that isn't installed, and how to install it; empty if none."""
     provider = model.partition(":")[0].partition("-")[0]  # openai-chat:… and openai-responses:… are OpenAI's too
     return missing(provider) if provider in _MODELS else ""
 
 
 def missing_import(error: ModuleNotFoundError) -> str:
-    """Return the optional package that an import lacked, and what to do; empty for other packages."""
+    """Return which optional package an import didn't find, and how to install it; empty for other packages."""
     package = (error.name or "").partition(".")[0]
     return missing(package) if package in (*_MODELS, *_STORAGES) else ""

@@ -31,8 +31,8 @@ class Evidence:
     """One recorded effect of the origin.
 
     `outcome` is committed, undone, or open if unknown. If `has_result` is true, `result` can be reused for the same
-    call. `counts_as` is the verdict of the person `by`. If `is_verified` is false, only a database row proves the
-    effect, not the journal. `is_changed`: people changed the arguments before they were sent.
+    call. `counts_as` is a person's verdict, and `by` is that person. If `is_verified` is false, only a
+    database row proves the effect, not the journal. `is_changed`: people changed the arguments before they were sent.
     """
 
     run: str
@@ -86,7 +86,7 @@ class Fork:
     def is_beyond(self, tools: Iterable[str]) -> bool:
         """Return whether the origin used a tool that isn't among these.
 
-        If so, a repeat of such a call can't be recognized.
+        If so, repeats of that tool's calls can't be recognized.
         """
         known = set(tools)
         return any(
@@ -94,7 +94,7 @@ class Fork:
         )
 
     def of(self, tool: str) -> list[Evidence]:
-        """Return the origin's effects with this tool, taking into account which were undone since."""
+        """Return the origin's effects with this tool. Those undone since the fork was made are marked as undone."""
         found = [x for x in self.effects if x.tool == tool and x.counts_as != DID_NOT]
         return [_undone(x) if x.place in self.undone else x for x in found]
 
@@ -240,7 +240,7 @@ def _with_result(found: Evidence, attempt: Attempt, tool: Tool | None) -> Eviden
 
 
 def _child(run: str, name: str, number: int, intent: e.ChildStarted, attempt: Attempt) -> Evidence:
-    """Return the evidence for a child run, which stands for all effects of the child."""
+    """Return the evidence for a child run. One entry represents all effects of the child."""
     is_done = isinstance(attempt.result, e.ChildEnded) and attempt.result.state == "completed"
     return Evidence(
         run=run,

@@ -2,10 +2,10 @@
 
     first pass:  is an approval needed? → ask about the plan → park
     on resume:   decision → hash of the plan as it would be sent now → grant for the intent, or refused, or expired
-    Start reading at `obtain_grant`. Calls and `ctx.approve` share `open_gate` and `grant_from_decision`. A grant that a
-    node
-passes to a call is part of the state, which operators can edit. So only the journal is trusted to tell who was asked,
-what was approved and whether it was used.
+
+Start reading at `obtain_grant`. Calls and `ctx.approve` share `open_gate` and `grant_from_decision`. A grant that a
+node passes to a call is part of the state, which operators can edit. So only the journal is trusted to tell who was
+asked, what was approved and whether the approval was used.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ from runs.engine.visit import Visit
 async def obtain_grant(call: LogicalCall) -> tuple[str, str] | None:
     """Return the (slot, plan hash) of the grant for the intent, or None if no approval is needed.
 
-    Parks; raises Rejected. A further attempt asks again if the current rule asks other people or gives a different
-    reason. TX1 checks whether the grant has expired.
+    Parks if people must decide first; raises Rejected. A further attempt requests approval again if the current rule
+    asks other people or gives a different reason. TX1 checks whether the grant has expired.
     """
     record, question, gate = call.record, call.record.gate, call.tool.gate
     call.visit.afford(call.slot, call.attempt, A_CALL)  # don't ask people about a call that the budget can't pay for
@@ -280,7 +280,7 @@ def check_documents_unchanged(
 
 @dataclass(frozen=True, slots=True)
 class GateRequest:
-    """How a plan is presented to people. `demands` come from policies, `why` is the reason that the node gave."""
+    """A request for approval, apart from its plan. `demands` are from policies, `why` is the node's reason."""
 
     requested_hash: str
     why: str
@@ -368,7 +368,7 @@ async def open_gate(
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A plan in the form in which people are asked about it, with its wait.
+    """The request to people to approve a plan, with its wait.
 
     `events` also contains an event for its terms, if there are terms other than a deadline.
     """
@@ -568,9 +568,8 @@ def amend_question(
 ) -> tuple[e.PlanAmended, Question]:
     """Return the amendment by which `by` replaces the arguments, and the question that follows it.
 
-    The time limit and terms stay the same. `authority` is the basis of their right to decide, if it isn't their own
-    role.
-    Raises ValueError if the tool rejects the arguments.
+    The time limit and terms stay the same. `authority` is the basis of that person's right to decide, if it isn't their
+    own role. Raises ValueError if the tool rejects the arguments.
     """
     plan = amending.amended_plan(payload_of(question), arguments, tool)
     following = question_of(
@@ -632,7 +631,7 @@ def _demand_behind(call: LogicalCall, question: e.ApprovalRequested) -> Demand |
 
 
 async def _ask_queue_again(call: LogicalCall, question: e.ApprovalRequested, number: object) -> NoReturn:
-    """Ask a queue again whose standing approval (`number`) was revoked. Other approvals still count."""
+    """Ask a queue again because its standing approval (`number`) was revoked. Other approvals still count."""
     record, latest = call.record, call.record.gate
     assert latest is not None
     if is_staged(question.payload):  # standing approvals don't apply to approvals with stages
@@ -718,11 +717,11 @@ def is_used(visit: Visit, slot: str, *, excluding: str = "") -> bool:
 
 
 async def _obtain_policy_grant(call: LogicalCall, rule: Gate | None) -> tuple[str, str]:
-    """If policies require approvals, now or on an earlier pass, return the (slot, plan hash) of the grant to use.
+    """Return the (slot, plan hash) of the grant to use if policies require approvals, now or on an earlier pass.
 
-    The tool's own rule is asked first, with all its stages, then each policy's queue in turn, always about these exact
-    bytes. The intent uses up the last approval, whose approver was shown the others; or the node's grant, unless the
-    arguments were changed since.
+    The queues of the tool's own rule are asked first, stage by stage, then each policy's queue in turn, always about
+    these exact bytes. The intent uses up the last approval, whose approver was shown the others; or the node's grant,
+    unless the arguments were changed since.
     """
     record, approved = call.record, approved_questions(call)
     node_grant = call.grant if call.executed_hash == call.requested_hash else None

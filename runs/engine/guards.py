@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 class Guard:
     """A feature's part in tool calls. Guards run in the order of pipeline.py.
 
-    For a new, small call, only the guards in force for its tool run; for any other call all of them run, so each guard
-    must tolerate calls that don't concern it. A guard is stateless and stores its data about a call on the call. To
-    wait, it parks the visit; to refuse, it records the reason and raises an error.
+    For a new call with small arguments, only the guards in force for its tool run. For any other call all of them run,
+    so each guard must tolerate calls that don't concern it. A guard is stateless and stores its data about a call on
+    the call. To wait, it parks the visit; to refuse, it records the reason and raises an error.
     """
 
     def is_in_force(self, visit: Visit, tool: Tool) -> bool:

@@ -25,7 +25,7 @@ from runs.engine.visit import place_of
 
 @dataclass(frozen=True, slots=True)
 class Patched:
-    """A state after a patch. `told` goes into the record; `lines` lists the changed values as (path, before, after)."""
+    """A state after a patch. `told` is to be recorded; `lines` lists the changed values as (path, before, after)."""
 
     state: dict[str, Any]
     told: dict[str, Any]

@@ -40,7 +40,7 @@ How = Literal["park", "settle", "pause", "budget", "release", "end"]
 class Reply:
     """The journal's answer to a write.
 
-    If `is_done` is false, nothing was written: the flags tell why, or the call or wait was already resolved.
+    If `is_done` is false, nothing was written. A flag tells why; if none is set, the call or wait was already resolved.
     """
 
     seq: int
@@ -70,9 +70,9 @@ def deadline_in(now: datetime, within: timedelta) -> datetime:
 
 
 def in_range(deadline: datetime) -> datetime:
-    """Return the deadline in UTC. Raises ValueError outside the years 1 to 9999, less a day at both ends.
+    """Return the deadline in UTC. Raises ValueError outside the years 1 to 9999, or within a day of either limit.
 
-    A database could store a deadline in that range, but Python couldn't read it back in every time zone.
+    A database could store a deadline within a day of a limit, but Python couldn't read it back in every time zone.
     """
     try:
         in_utc = deadline.astimezone(UTC)
@@ -289,7 +289,8 @@ class Successor:
 
     `events` are its first events. `signals` are the origin's signals without a recipient that it takes over:
     (number of the event in the origin, number by name in this run, number of the event in this run); `all_signals` are
-    the numbers of all of them. `left` is the rest of the origin's budget, `caps` its own budget.
+    the numbers of all of them. `left` is the rest of the origin's budget, and `caps` is the continuation's own
+    budget.
     """
 
     run_id: str
@@ -353,8 +354,8 @@ class History:
 class Effects:
     """A run's events about effects, in order.
 
-    `reversible` are completed children, and the run that this one continues, which have effects of their own to undo.
-    `at_work` are children that are cancelled with the run and may still have effects.
+    `reversible` are the completed children, and the run that this one continues, if they have effects of their own to
+    undo. `at_work` are unfinished children, which will be cancelled with the run and may still have effects.
     """
 
     events: Sequence[Event] = ()
@@ -410,7 +411,7 @@ class Journal(Protocol):
     async def set_aside(self, events: Sequence[Event], key: str = "") -> Reply:
         """Release a run because of a halt. The run keeps its state and continues later.
 
-        This is not done after a stop request.
+        After a stop request, this is refused.
         """
         ...
 
@@ -432,7 +433,7 @@ class Journal(Protocol):
     async def answer(self, n: int, outcome: str, events: Sequence[Event], *, waits: Sequence[UUID] = ()) -> Reply:
         """Record the outcome of the oldest message, the `n`-th, and resolve `waits` with it.
 
-        This is not done if one of them was resolved meanwhile.
+        Nothing is written if one of them was resolved meanwhile.
         """
         ...
 
@@ -451,7 +452,7 @@ class Journal(Protocol):
         ...
 
     async def undone(self, places: Collection[tuple[str, str, int]]) -> Collection[tuple[str, str, int]]:
-        """Return which of these effects of other runs (run, slot, attempt) were undone, will be or may have been."""
+        """Return the given effects of other runs (run, slot, attempt) that were, will be or may have been undone."""
         ...
 
     async def inherited(self) -> Sequence[tuple[int, Event]]:
@@ -465,7 +466,7 @@ class Journal(Protocol):
     async def succeed(self, make: MakeSuccessor) -> Reply:
         """End the run and create its continuation in one commit. Raises JournalBroken.
 
-        This is not done after a stop request, if the rest of the budget changed, or while a wait, a child or (in a
+        This is refused after a stop request, if the rest of the budget has changed, or while a wait, a child or (in a
         renewal) a message is open.
         """
         ...

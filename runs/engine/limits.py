@@ -39,11 +39,11 @@ class InvalidRule(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The limits of one key; None: not limited.
+    """The limits of one key. A field that is None sets no limit.
 
-    There are `per_minute` permits a minute, with a `burst` after idle time (default: the number for one second, at
-    least one), and at most `at_once` tries or runs at a time. A breaker opens for `rest` seconds (30) when `breaker`
-    per cent of the tries within about a minute fail. `weight` (1) is used for fair shares.
+    There are `per_minute` permits a minute, with a `burst` after idle time (default: the permits of one second, at
+    least one), and at most `at_once` tries or runs at a time. A breaker opens for `rest` seconds (default 30) when
+    `breaker` per cent of the tries within about a minute fail. `weight` (default 1) is used for fair shares.
     """
 
     per_minute: int | None = None
@@ -112,10 +112,10 @@ def read(text: str) -> dict[str, Rule]:
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """Limits of a tool over all workers, as set by its author. Settings and people can override them.
+    """Limits of a tool across all workers, as set by its author. Settings and people can override them.
 
-    It allows `per_minute` calls, with a `burst` after idle time (default: the number for one second), and at most
-    `at_once` at a time. Raises DefinitionError for an invalid number, and if nothing is given.
+    It allows `per_minute` calls, with a `burst` after idle time (default: the calls of one second), and at most
+    `at_once` at a time. Raises DefinitionError for an invalid number, and if neither limit is given.
     """
 
     per_minute: int | None = None
@@ -148,7 +148,7 @@ Reason = Literal["rate", "at_once", "asked", "breaker", "changed"]
 class Permit:
     """Permission for one try.
 
-    `is_held`: the permit must be returned. `probed` are the keys whose open breaker this try tests.
+    `is_held`: the permit must be given back. `probed` are the keys whose open breaker this try tests.
     """
 
     id: str
@@ -159,7 +159,7 @@ class Permit:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """No permit is available now. It names the key, the reason, and the minimum wait in seconds."""
+    """The answer that no permit is available now, with the key, the reason, and the minimum wait in seconds."""
 
     key: str
     why: Reason
@@ -170,7 +170,7 @@ class Refused:
 class TryResult:
     """The result of a try.
 
-    `served`: whether the upstream system served it; None if unknown. `retry_after` is in seconds.
+    `served`: whether the upstream system served the try; None if unknown. `retry_after` is in seconds.
     """
 
     served: bool | None = None
@@ -211,7 +211,7 @@ class Limits:
         return False
 
     def is_known(self, key: str) -> bool:
-        """Return whether a key has a limit, whether it is reached or not."""
+        """Return whether a key has a limit, even if the limit is not reached."""
         return False
 
     def needs_permit(self, keys: tuple[str, ...]) -> bool:
@@ -222,7 +222,7 @@ class Limits:
         return Permit("", keys)
 
     def give_back(self, permit: Permit) -> None:
-        """Return a permit after its try, or if the try never began."""
+        """Give back a permit after its try, or when the try won't be made."""
 
     def report(self, keys: tuple[str, ...], permit: Permit | None, result: TryResult) -> None:
         """Report the result of a try."""

@@ -117,7 +117,7 @@ class LogicalCall:
         self.marks: dict[str, Any] = {}  # further fields of its intent
         if not self.is_new:
             self._take_changes()
-        # For a new, small call without waits only the guards in force run; for any other call every guard runs.
+        # For a new call with small arguments and without waits, only the guards in force run; else every guard runs.
         past, guards = self.past, visit.runtime.guards
         is_plain = past.intent is None and past.result is None and not past.waits
         if is_plain and has_at_most(self.arguments, MAX_FOR_TOOL):
@@ -137,7 +137,7 @@ class LogicalCall:
             self.amend(amended)
 
     def go_to(self, attempt: int) -> None:
-        """Switch to another attempt. In that case `past` is the record of the attempt."""
+        """Switch to another attempt, and set `past` to its record."""
         self.attempt, self.past = attempt, self.record.at(attempt)
 
     def replace(self, arguments: Any) -> None:
@@ -146,7 +146,7 @@ class LogicalCall:
         self.executed_hash = self.visit.runtime.hasher({"tool": self.tool.name, "arguments": arguments})
 
     def amend(self, arguments: Any) -> None:
-        """Replace the arguments with those of a person.
+        """Replace the arguments with those that a person entered.
 
         If these don't fit, `misfit` tells why, and the gate asks again.
         """
@@ -320,7 +320,7 @@ class LogicalCall:
         return [fact for guard in self.guards for fact in guard.facts(self)]
 
     async def park_until(self, when: datetime, why: str) -> NoReturn:
-        """Park the run on a durable timer, on behalf of a guard. The guard is asked again after that time.
+        """Park the run on a durable timer, on behalf of a guard. The guard runs again when the timer fires.
 
         `why` completes a sentence "The call …" and is shown to people who may not read payloads.
         """

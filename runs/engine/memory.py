@@ -230,7 +230,7 @@ class MemoryRun:
         return is_told
 
     def hand_over(self, name: str) -> None:
-        """Give the oldest signal with this name that no call has received to the call that has waited longest."""
+        """Deliver the oldest undelivered signal with this name to the call that has waited for it longest."""
         waiting = [w for w in self.open_waits() if w.spec.kind == "signal" and w.spec.detail["name"] == name]
         came = [x for x in self.kept if x.name == name]
         if waiting and came:

@@ -22,7 +22,7 @@ NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A declared message: its name, the models of request and answer, its handler and its check."""
+    """A declared message: its name, its request and answer models, its handler and its check."""
 
     name: str
     takes: type[BaseModel]
@@ -133,7 +133,7 @@ def changes_in(events: Sequence[e.Event]) -> list[Change]:
 
 
 def handled_in(tape: Tape, visit: str) -> list[Change]:
-    """Return the changes by messages and operators in a visit ("generation.number"), in order."""
+    """Return the changes that messages and operators made in a visit ("generation.number"), in order."""
     return [event for event in tape.handled if event.visit == visit]
 
 
@@ -162,7 +162,7 @@ def between(tape: Tape, over: str, state: Any) -> Any:
 
 
 def entered(tape: Tape, at: Snapshot) -> Any:
-    """Return a node's initial state: that of the checkpoint, with operators' changes before the first call."""
+    """Return a node's initial state: the checkpoint's, with the changes that operators made before the first call."""
     first = [event for event in handled_in(tape, f"{at.generation}.{at.visit}") if event.place == ENTRY]
     return with_changes(at.state, first) if first else at.state
 
@@ -208,7 +208,7 @@ class Changes:
         self.ahead += [x for x in changes_in(events) if x.place > BETWEEN and fields_changed(x)]
 
     def now(self) -> dict[str, Any]:
-        """Return the state at the node's wait, with later changes, as plain data. Raises ValueError."""
+        """Return the node's state as plain data, including changes made since it began to wait. Raises ValueError."""
         return with_changes(plain(self._state), self.ahead)
 
 

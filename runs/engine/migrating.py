@@ -54,8 +54,8 @@ class Moving:
     """A requested migration between versions (name@version).
 
     `nodes` maps nodes, `state` converts the state, and with `retry` failed runs are retried. `number` is the schema
-    number of the state, from which upgraders start (0 if unknown). `is_numbered` is false for a state of unknown
-    number, which may have any number.
+    number of the state, at which upgrading starts (0 if unknown). With `is_numbered`, the old version's schema number
+    is above 1, so an unknown number can't be assumed to be 1.
     """
 
     of: str
@@ -281,7 +281,7 @@ async def _replayed(
 
 
 def _keeps_messages(moving: Moving, position: Position, what: str, *, is_state_made: bool = False) -> None:
-    """Refuse the migration if a recorded change has fields that the new state lacks or may understand differently."""
+    """Refuse the migration if a recorded change has fields that the new state lacks or may interpret differently."""
     fields = moving.to.state.model_fields
     known = (
         set(fields) | {str(f.alias) for f in fields.values()} | {str(f.serialization_alias) for f in fields.values()}
@@ -294,7 +294,7 @@ def _keeps_messages(moving: Moving, position: Position, what: str, *, is_state_m
 
 
 def _must_ask_the_same(moving: Moving, name: str, slot: Slot) -> None:
-    """Refuse the migration if about a pending call it would ask other people or give a different reason."""
+    """Refuse the migration if the new gate of a pending call asks other people or states a different reason."""
     gate = slot.gate
     is_no = slot.decision is not None and slot.decision.verdict != "approved"
     if gate is None or slot.was_invoked or is_no:
@@ -314,7 +314,7 @@ def _must_ask_the_same(moving: Moving, name: str, slot: Slot) -> None:
 
 
 def _reentered(moving: Moving, position: Position, tape: Tape, node: str, state: Any, why: str) -> MigrationResult:
-    """Return the result if the node starts over. Raises _No if that would repeat or lose anything."""
+    """Return the result of a migration that restarts the node. Raises _No if that would repeat or lose anything."""
     if kept := list(_unrepeatable_acts(position.tail, tape)):
         raise _No("would_repeat", f"{why}, and entering the node again would repeat or lose {'; '.join(kept[:5])}")
     if tape.open_budget() is not None:

@@ -128,7 +128,7 @@ def upgrades_of(graph_id: str, upgraders: Mapping[int, Callable[[Any], Any]]) ->
 
 
 def _is_plain_function(given: object) -> bool:
-    """Return whether it is a `def` or a lambda, which have source code, and not a partial or a callable object."""
+    """Return whether this is a synchronous `def` or a lambda, not a generator, a partial or a callable object."""
     made_later = (
         inspect.iscoroutinefunction(given),
         inspect.isgeneratorfunction(given),

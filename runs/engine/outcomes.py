@@ -30,7 +30,7 @@ class LateAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """The node waits until one of these is resolved."""
+    """The node waits until one of `waits` is resolved."""
 
     waits: tuple[tuple[UUID, str, str], ...]  # (wait's id, kind, slot)
 

@@ -1,4 +1,4 @@
-"""Runs one visit. Runs a node: it starts from the top each time, and recorded calls are answered from the journal."""
+"""Runs one visit of a node. The node starts from the top each time, and the journal answers its recorded calls."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def run_visit(visit: Visit, node: Node, state: BaseModel) -> Outcome:
 
 
 def _in_itself(visit: Visit, outcome: Outcome) -> Outcome:
-    """Stop a fork that would continue as another run, because that run would not inherit its fence."""
+    """Stop a fork that would continue as another run, because that run would not inherit the fork's fence."""
     if visit.fork is None or not isinstance(outcome, (Renewed, HandedOver)):
         return outcome
     problem = "it is a fork, and would go on as another run, of whose calls nobody would be asked"

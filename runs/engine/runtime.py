@@ -38,9 +38,9 @@ class RetryPolicy:
     """Retry delays in seconds, with jitter.
 
     Delays in place double from `first` to `longest`, for `in_place` seconds. Then the run parks for `timer_first`
-    seconds, doubling up to `timer_longest`, and retries in place for `in_place_later` seconds after each timer. So an
-    outage of hours adds only a few events an hour, and its end is noticed after at most 5 minutes or the outage's own
-    duration, whichever is shorter. A `Retry-After` is honoured up to `asked_longest`.
+    seconds, doubling up to `timer_longest`, and retries in place for `in_place_later` seconds after each timer. An
+    outage that lasts hours therefore adds only a few events an hour, and its end is noticed after at most 5 minutes or
+    the outage's own duration, whichever is shorter. A `Retry-After` is honoured up to `asked_longest`.
     """
 
     first: float = 0.1

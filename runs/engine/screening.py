@@ -169,7 +169,7 @@ def recorded(
 ) -> list[e.Event]:
     """Return the events that record a screening, and add them to `past`.
 
-    Empty if only the built-in hooks applied and found nothing.
+    The list is empty if only the built-in hooks applied and found nothing.
     """
     if not findings and set(screens) <= set(ALWAYS):
         return []
@@ -294,7 +294,7 @@ class RequestScreening:
         return refusal(self._past)
 
     async def ask(self) -> Finding | None:
-        """Screen what is sent now, and apply replacements. Return a refusal of the prompt itself, if any."""
+        """Screen the request's parts, and apply replacements. Return the refusal of the prompt itself, if any."""
         screens = due(self._visit, self._past)
         pieces = {
             place: self._piece(place, part)

@@ -47,12 +47,12 @@ class Attempt:
 
     @property
     def is_contradicted(self) -> bool:
-        """Return whether a late result says that it happened, and no person has settled it since."""
+        """Return whether a late result says that the attempt happened, and no person has settled that since."""
         return self.finding.is_contradicted
 
     @property
     def is_settled(self) -> bool:
-        """Return whether its outcome was settled. The verdict *fail the run* leaves the outcome open."""
+        """Return whether the attempt's outcome was settled. The verdict *fail the run* leaves the outcome open."""
         return self.reconciled is not None and self.reconciled.verdict != "fail"
 
     @property
@@ -266,7 +266,7 @@ class Tape:
         ]
 
     def told_by_witnesses(self) -> list[str]:
-        """Return the slots of calls without an outcome that happened according to a late result."""
+        """Return the slots of calls that have no recorded outcome, but happened according to a late result."""
         late_results = [(name, slot.now) for name, slot in self.slots.items() if slot.now.testimony is not None]
         return [name for name, now in late_results if now.result is None and not (now.is_settled or now.accepted)]
 
@@ -308,7 +308,7 @@ class Tape:
         return next((name for name, slot in self.slots.items() if slot.now.open_wait("operator") is not None), None)
 
     def outstanding(self) -> list[str]:
-        """Return the slots of unfinished child runs, and of calls that have or may still get an effect.
+        """Return the slots of unfinished child runs, and of calls that had or may still have an effect.
 
         Such calls are those that the upstream system accepted, calls of unknown outcome, and calls that a late result
         contradicts.

@@ -24,7 +24,7 @@ def _new_pool(tool: str, size: int) -> Executor:
 
 
 class BusyTool(TypedDict):
-    """A tool whose threads are all busy: how many are busy, out of how many, and since how many seconds."""
+    """A tool whose threads are all busy: how many are busy, out of how many, and for how many seconds."""
 
     tool: str
     busy: int
@@ -51,7 +51,7 @@ class ToolThreads:
         return pool
 
     def counted(self, tool: str, work: Callable[[], T]) -> Callable[[], T]:
-        """Wrap `work` for a thread: it counts as busy and keeps the current context, which log lines use."""
+        """Wrap `work` to run in the current context, which log lines use, and to count its thread as busy meanwhile."""
         return partial(copy_context().run, self.count, tool, work)
 
     def count(self, tool: str, work: Callable[[], T]) -> T:

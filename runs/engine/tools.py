@@ -39,7 +39,7 @@ BY_RECEIPT: Final = object()  # validation context for a result made from a pers
 
 
 class ReplayClass(StrEnum):
-    """The declared effect of a repeated call: it decides about calls with a recorded intent but no result."""
+    """The declared effect of a repeated call. It decides what happens to calls with an intent but no result."""
 
     PURE = "pure"
     IDEMPOTENT_WITH_KEY = "idempotent_with_key"
@@ -290,7 +290,7 @@ class Tool:
     def opened(self, token: object) -> Callable[..., Any]:
         """Return the function, for a caller that has recorded the call's intent.
 
-        Raises TypeError for any other token.
+        Raises TypeError unless `token` is FOR_DISPATCH.
         """
         if token is not FOR_DISPATCH:
             self()
@@ -428,8 +428,8 @@ def tool(
     `title` (default: the function's name), `system` and `effect` tell people what the tool does in which system.
     `timeout`: seconds (30) or a timedelta. `key_ttl`: how long the upstream system remembers keys, after which a keyed
     call is unsafe. `gate`: which calls a person must approve. `answers_later`: it returns `Pending`, and the callback
-    must fit `output` (default: the return annotation); `check_answer(receipt, output)` may return a problem, for
-    example that it answers a request other than the one in the receipt. `external_id` names the output's field with the
+    must fit `output` (default: the return annotation); `check_answer(receipt, output)` may return a problem, such as
+    a callback for a request other than the one in the receipt. `external_id` names the output's field with the
     effect's id in the upstream system. `reconcile(args, call)` asks the upstream system for a call's outcome:
     `Happened`, `DidNotHappen`, or None. `on_receipt(args, receipt)` returns the result of a call that happened
     according to a person.

@@ -35,7 +35,7 @@ _NOT_ASKED = "not asked: its tool was halted"
 def may_repeat(replay_class: str, *, is_key_expired: bool = False) -> bool:
     """Return whether a call of unknown outcome may be repeated without asking.
 
-    This is so for reads, and for keyed calls with a valid key.
+    Reads may be repeated, and so may keyed calls whose key has not expired.
     """
     match ReplayClass(replay_class):
         case ReplayClass.PURE:
@@ -49,7 +49,7 @@ def may_repeat(replay_class: str, *, is_key_expired: bool = False) -> bool:
 async def is_upstream_distrusted(call: LogicalCall) -> bool:
     """Return whether a keyed call must be treated as unsafe.
 
-    That is so if the upstream system is known to ignore keys, or lacks a required certificate.
+    It must if the upstream system is known to ignore keys, or if a required certificate is missing.
     """
     tool, certificates = call.tool, call.visit.runtime.certificates
     if tool.is_pure or tool.is_unsafe:
@@ -115,7 +115,7 @@ def happened_batch(intent: Intent, tool: Tool, answer: Happened) -> Batch:
 def late_result(
     intent: Intent, result: Any, *, by: str, n: int, when: str, external_id: str | None
 ) -> tuple[e.ToolReconciled, Entry]:
-    """Return the event and ledger entry for the answer of a worker that had lost the run.
+    """Return the event and ledger entry for a result reported by a worker that had lost the run.
 
     `when` is quoted in the receipt: the time after which that worker sent the call.
     """
@@ -277,7 +277,7 @@ def _recordable_details(details: Any) -> Any:
 
 
 async def ask_person(call: LogicalCall, reason: str, *, is_sender_done: bool, rejection: Any = None) -> NoReturn:
-    """Record the unknown outcome, and park until a person settles it. Always unwinds."""
+    """Record the unknown outcome, and park until a person settles it. Always leaves the node."""
     wait = _question(call, rejection)
     batch = unknown_batch(
         call.intent(), wait, reason=reason, arguments=call.arguments, is_sender_done=is_sender_done, rejection=rejection

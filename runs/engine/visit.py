@@ -59,7 +59,7 @@ class Branch:
 
 
 class Places:
-    """The slots of one visit, and the branch of each task. The task that creates it is the node's own."""
+    """The slots of one visit, and the branch of each task. It must be created in the node's own task."""
 
     def __init__(self, generation: int, visit: int) -> None:
         self.visit = f"{generation}.{visit}"  # prefix of the visit's slots
@@ -311,10 +311,9 @@ class Visit:
         return reply
 
     async def check_repeat(self, slot: str, attempt: int, key: str = "", *, judged: int | None = None) -> None:
-        """Check that an announced call may be sent again under the policies with which it was evaluated. Unwinds if
-        not.
+        """Check that an announced call may be sent again under the policies with which it was evaluated.
 
-        Raises PoliciesChanged.
+        If it may not, leaves the node by an internal exception. Raises PoliciesChanged.
         """
         async with self._writing:
             self.check_stop()

@@ -70,7 +70,7 @@ ONLY_DRAINED = "every running worker with {} drains it and starts no runs"
 
 
 class VersionChanged(DurableAgentsError):
-    """This process has different code from that with which the version was first used."""
+    """This process's code differs from the code with which the version was first used."""
 
     status, code, title = 409, "version-changed", "The agent's code has changed under its version"
 
@@ -215,7 +215,7 @@ def missing_key_of(run: Any, head: Head | None) -> str | None:
 
 def is_left_alone(run: Any, drivable_now: frozenset[str]) -> bool:
     """Return whether no worker could drive a parked run if it became ready now.
-    Then nothing is lost by waiting for one."""
+    In that case, nothing is lost by leaving it parked until there is such a worker."""
     is_parked = run.ended_at is None and run.ready_at is None and run.owner is None
     return is_parked and run.graph_id not in drivable_now
 

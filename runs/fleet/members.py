@@ -246,7 +246,7 @@ class Roll:
 
 
 def roll_call() -> Roll | None:
-    """Return the roll call, using one statement; None during an outage."""
+    """Return the fleet's living processes, using one statement; None during an outage."""
     due = [f"({sweep.is_due})" for sweep in features.parts_of_all(lambda each: each.prompt_sweeps)]
     statement = _ROLL.format(is_due=" OR ".join(due) or "false")
     rows = _on_link(lambda link: link.execute(statement).fetchall())

@@ -73,7 +73,7 @@ def changed_here(agents: Iterable[Agent] | None = None) -> list[Change]:
 
 def say_changes() -> None:
     """Log changed versions at the start of a process that starts runs.
-    In production, such a process refuses to start runs of these."""
+    In production, such a process refuses to start runs of these versions."""
     is_production = settings.DURABLEAGENTS.is_production
     try:
         changes = changed_here()

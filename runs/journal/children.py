@@ -70,7 +70,7 @@ def successor_parts(successor: Successor) -> tuple[str, list[Any]]:
     placeholders, values = lines(list(successor.events), run_id, 0)
     words = features.search_terms(
         run_id, by="", tags=(), input=successor.input, key=carried_on.business_key
-    )  # the other words come from the run that it continues
+    )  # the other search terms come from the run that it continues
     about = stored_text(subject(successor.input)[:ABOUT_LENGTH], run_id)
     carried: list[list[int]] = [list(column) for column in zip(*successor.signals, strict=True)] or [[], [], []]
     parts = (

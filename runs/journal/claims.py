@@ -1,5 +1,5 @@
 """Claims of ready runs, and reclaims of a worker's own run after a lost answer.
-Compare CP9 in the step protocol."""
+See CP9 in the step protocol."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ _committers: WeakKeyDictionary[Pool, Committer] = WeakKeyDictionary()
 
 
 class _Alone(Enum):
-    """Returned instead of an answer: the write must be sent alone by `Committer.write`."""
+    """Returned instead of an answer if `Committer.write` must send the write alone."""
 
     HAS_PLACE = auto()  # counts as in flight until it is answered, or `PLACE_SECONDS` have passed
     TURNED_AWAY = auto()  # the batch couldn't execute it
@@ -94,14 +94,14 @@ class Committer:
     """The writes that are ready, and the writes in flight.
 
     A write is sent at once if none is in flight, otherwise at the end of the event loop's turn if fewer than
-    MAX_IN_FLIGHT are. Until then writes gather in a batch, which is sent as a pipeline with one Sync. A batch takes
-    half of all writes: with a single batch, worker and server would keep alternating, because runs that are answered
-    together become ready together.
+    MAX_IN_FLIGHT are. Until then writes gather in a batch, which is sent as a pipeline with one Sync. A batch takes at
+    most half of all writes, ready or in flight: with a single batch, worker and server would take turns waiting for
+    each other, because runs that are answered together become ready together.
 
     A step is sent alone, immediately and under the same conditions, if its run's head is locked (a batch takes only
     free heads, so it can't deadlock with another), if the server refused any step of its batch, which undoes the whole
-    batch, and if it may lock the meter of a shared budget, which is locked after the head. So each step gets exactly
-    its own refusal.
+    batch, or if it may lock the meter of a shared budget, which is locked after the head. Each step therefore gets
+    exactly its own refusal.
     """
 
     def __init__(self, pool: Pool) -> None:

@@ -1,5 +1,5 @@
-"""A claimant's reads of its run.
-Each is repeated until the database answers, so nothing is sent during an outage."""
+"""Queries that a worker makes about the run that it has claimed.
+Each query is repeated until the database answers, so that nothing is sent during an outage."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ _OF_EFFECTS = [kind.KIND for kind in KINDS]
 
 
 class Lookups:
-    """The reads of one run. Methods that take a lease raise StaleLease if it is no longer the run's."""
+    """Queries about one run. Methods that take a lease raise StaleLease if it is no longer the run's."""
 
     def __init__(self, pool: Pool, run_id: UUID) -> None:
         self._pool, self._run_id = pool, run_id
@@ -84,9 +84,9 @@ class Lookups:
         self.state_size = size
 
     async def history(self, lease: Lease, version: tuple[str, int], *, at_least: int) -> History:
-        """Return the history, which must reach event `at_least`.
-        `version` is the version and the generation in the run's row. The claim was an earlier statement, so the
-        previous owner's last commit is visible. Raises JournalBroken."""
+        """Return the run's history, which must include event `at_least`.
+        `version` is the pair of version and generation in the run's row. The run was claimed by an earlier statement,
+        so this query sees the previous owner's last commit. Raises JournalBroken."""
         return await patiently(
             lambda: self._history(lease, version, at_least), f"run {self._run_id}, reading its journal"
         )
@@ -157,8 +157,8 @@ class Lookups:
         return [event for event in events if isinstance(event, AnswerTakenOver)]
 
     async def undone(self, places: Collection[Place]) -> set[Place]:
-        """Return which of these effects of other runs were or may have been undone.
-        The latter are effects whose events can't be read."""
+        """Return which of these effects of other runs were undone, or may have been.
+        An effect may have been undone if its events can't be read."""
         runs = sorted({run for run, *_ in places})
         rows = await patiently(
             lambda: self._rows(TAKEN_BACK, runs, of=list(map(UUID, runs))),
@@ -188,8 +188,8 @@ class Lookups:
         return await decoding(rows, lambda: [checked(self._run_id, row)[1] for row in rows])
 
     async def effects(self) -> Effects:
-        """Return effects that could be undone, of the run, its descendants and the runs that it continues.
-        Raises JournalBroken."""
+        """Return the run's events about effects, and which related runs have effects to undo (see `Effects`).
+        The result is empty if nothing could be undone. Raises JournalBroken."""
         rows = await patiently(
             lambda: self._rows(EFFECTS, self._run_id, _OF_EFFECTS, self._run_id),
             f"run {self._run_id}, reading its effects",
@@ -214,7 +214,8 @@ class Lookups:
 
     async def may_repeat(self, lease: Lease, slot: str, attempt: int, key: str, judged: int | None) -> Reply:
         """Return whether a call may be repeated.
-        That requires that the run has no stop request and no halt, and the call no outcome. Raises PoliciesChanged."""
+        It may if the run has no stop request and isn't halted, and the call has no outcome yet. Raises
+        PoliciesChanged."""
         head = await patiently(
             lambda: self._row(_MAY_REPEAT, slot, attempt, key, self._run_id), f"run {self._run_id}, asking about {slot}"
         )
@@ -233,7 +234,7 @@ class Lookups:
             return await (await connection.execute(query, parameters)).fetchone()
 
     async def _rows(self, query: str, *parameters: Any, of: Collection[UUID] = ()) -> list[tuple[Any, ...]]:
-        """Return the rows of events of this run, or of the runs `of`."""
+        """Return the rows that this query selects from the events of this run, or of the runs `of`."""
         async with self._pool.connection() as connection:
             await features.prepare_reading(connection, of or [self._run_id])
             return await (await connection.execute(query, parameters)).fetchall()

@@ -1,6 +1,6 @@
-"""Finds out whether a commit without an answer was written (CP5 of the step protocol).
-The worker reclaims its run under a new epoch, which waits for the old backend and fences it off, and then reads whether
-its events are there."""
+"""Finds out whether a commit took effect if the database's reply was lost (CP5 of the step protocol).
+The worker reclaims its run under a new epoch. This waits for the old backend and fences it off. The worker then checks
+whether its events were written."""
 
 from __future__ import annotations
 
@@ -78,7 +78,8 @@ class Lost:
 
     async def _written(self) -> int | None:
         """Return the last event's number, if this worker wrote it.
-        The epoch decides: a new owner makes the same calls, but its intent doesn't permit this worker to send."""
+        The epoch decides, because a new owner makes the same calls, but its intent doesn't permit this worker to
+        send."""
         async with self.pool.connection() as connection:
             return self._last(await (await connection.execute(_WRITTEN, self._parameters())).fetchone())
 

@@ -51,12 +51,12 @@ def ring_for(person: int) -> None:
 
 
 def mark_of(person: int) -> str:
-    """Return an account's payload, which no version of `parse` mistakes for that of a run."""
+    """Return the notification payload for an account. No version of `parse` mistakes it for a run's entry."""
     return f"@{person}:="
 
 
 def ring_above(parent: UUID | None) -> None:
-    """Notify watchers of a parent run that a child's state changed. The `seq` 0 makes them read again."""
+    """Notify watchers of a parent run that a child's state changed. The `seq` 0 makes them read the run again."""
     if parent is not None:
         ring(parent, 0)
 
@@ -91,7 +91,7 @@ def payloads(rings: dict[str, int]) -> Iterator[str]:
 
 def parse(payload: str) -> Iterator[Ring]:
     """Yield the valid entries of a notification.
-    Other entries are skipped, because any role of the database may notify."""
+    Other entries are skipped, because any database role may send notifications."""
     for item in payload.split(","):
         run_id, _, seq = item.partition(":")
         if run_id and seq.isdecimal():
@@ -161,8 +161,8 @@ class AsyncBell:
 
 class Subscription:
     """Unread notifications of one subscriber: the latest `seq` of each run.
-    `get()` returns `(run_id, seq)`, `(mark_of(person), 0)` for its account, or None if some may be missing, so that it
-    must read again."""
+    `get()` returns `(run_id, seq)` for a run, `(mark_of(person), 0)` for the subscriber's account, or None if
+    notifications may have been missed, so that the subscriber must read everything again."""
 
     def __init__(self, run_id: UUID | str | None, *, person: int | None = None) -> None:
         self.run_id = None if run_id is None else str(run_id)
@@ -212,7 +212,7 @@ S = TypeVar("S", bound=Subscription)
 
 
 class Hub:
-    """One listening connection for a process's subscribers. Each subscriber gets a None after every connect."""
+    """One listening connection for a process's subscribers. Each subscriber receives None on every connect."""
 
     def __init__(self) -> None:
         self._subscriptions: set[Subscription] = set()
@@ -222,7 +222,7 @@ class Hub:
     async def subscribe(
         self, run_id: UUID | str | None = None, *, person: int | None = None
     ) -> AsyncIterator[Subscription]:
-        """Subscribe to one run, or with None to all; and to an account."""
+        """Subscribe to one run, or to all runs if `run_id` is None; and to an account if `person` is given."""
         async with self.hearing(Subscription(run_id, person=person)) as subscription:
             yield subscription
 
@@ -250,7 +250,7 @@ class Hub:
 
 
 async def heard(channel: str, *, name: str) -> AsyncIterator[str | None]:
-    """Yield the notifications of a channel forever, and None after every connect.
+    """Yield the notifications of a channel forever, and None on every connect.
     This uses a connection of its own."""
     patience, away = Patience(), log_messages.Outage(log, name)
     while True:

@@ -1,6 +1,5 @@
 """Checks DATABASE_URL and DATABASE_DIRECT_URL.
-Checks DATABASE_URL and DATABASE_DIRECT_URL: behind a pooler, the latter is needed for listening, session locks and
-steps."""
+Behind a pooler, the latter is needed for listening, session locks and steps."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ def refusal() -> str | None:
 
 def misled() -> str | None:
     """Return the problem with the two addresses, or None.
-    Raises OperationalError, Django's or psycopg's."""
+    Raises OperationalError (Django's or psycopg's)."""
     with connection.cursor() as cursor:
         cursor.execute(_WHERE)
         pid, *there = cursor.fetchone()

@@ -1,6 +1,6 @@
 """The journal in PostgreSQL; this is the hot path.
-A step is one call of one SQL function, one round trip and one commit. After a lost answer nothing is assumed
-(`lost_answers.py`). Other reads are in `lookups.py`."""
+A step is one call of one SQL function, one round trip and one commit. If the reply to a commit is lost,
+`lost_answers.py` finds out whether it was written. Other reads are in `lookups.py`."""
 
 from __future__ import annotations
 
@@ -141,16 +141,16 @@ class PgJournal(Mailbox, Continuation):
             if also:
                 return self._in_transaction(statement, fenced, also)
             # Send the step in a batch with other runs' steps. If it was already refused, send it alone, because it
-            # would undo a batch again.
+            # would make the whole batch fail again.
             return self._committer.write(self.run_id, statement, fenced, after=after, is_alone=is_refused)
 
         return await self._send(events, send, lets_go=lets_go)
 
     async def _send(self, events: Sequence[Event], send: Callable[[bool], Awaitable[Reply]], *, lets_go: bool) -> Reply:
         """Commit exactly once, whatever happens to the connection.
-        Raises StaleLease, StatementRefused, and the errors of a refused intent (TX1). Only one commit at a time:
-        recovering from a lost answer reclaims the run, which would fence off a concurrent commit. `send` is called with
-        whether the last attempt was refused. Without `events`, a failed attempt wrote nothing."""
+        Raises StaleLease, StatementRefused, and the errors of a refused intent (TX1). Only one commit runs at a time,
+        because recovering from a lost answer reclaims the run, which would fence off a concurrent commit. The argument
+        of `send` tells whether the last attempt was refused. Without `events`, a failed attempt wrote nothing."""
         refusals, patience, is_refused = None, Patience(first_seconds=0.05, last_seconds=1.0), False
         async with self._committing:
             await upload_all(self._uploads)

@@ -1,6 +1,6 @@
 """Reads a journal's rows for the worker that claims the run.
-Each event is checked against its hash, columns and code, so that a row forged with the application's own rights stops
-its run instead of being trusted."""
+Each event is checked against its hash, columns and authentication code, so that a row forged with the application's own
+rights stops its run instead of being trusted."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ ORIGIN = f"{_READ} WHERE run_id = %s AND seq BETWEEN 2 AND 3 AND kind = 'RunCarr
 CARRIED_ROWS = f"""{_READ} WHERE run_id = %s AND (
     kind IN ('AttributesSet', 'ModelsChosen') OR seq <= 3 AND kind IN ('ChildOf', 'StartPlanned', 'RunCarriedOn')
     OR seq IN (SELECT seq FROM runs_signal WHERE run_id = %s AND taken_by IS NULL)) ORDER BY seq"""
-# Events about a run's effects, if some could be undone, or the run stands for other runs' effects.
+# Events about a run's effects; none if the run registered no undo, has no children and continues no other run.
 EFFECTS = f"""{_READ} WHERE run_id = %s AND kind = ANY(%s) AND EXISTS (
     SELECT 1 FROM ledger_event u WHERE u.run_id = %s
     AND (u.kind IN ('UndoRegistered', 'ChildStarted') OR u.seq <= 3 AND u.kind = 'RunCarriedOn')) ORDER BY seq"""
@@ -104,8 +104,8 @@ _NEW_EFFECTS = """
     SELECT h.seq, EXISTS (SELECT 1 FROM ledger_event e WHERE e.run_id = h.run_id AND e.seq > %s AND e.kind = ANY(%s))
     FROM ledger_head h WHERE h.run_id = %s"""
 UNDOING = f"{_READ} WHERE run_id = %s AND kind IN ('UndoBegun', 'EffectUndone', 'EffectLeft') ORDER BY seq"
-# Children that didn't fail, and the run that this one continues, if they have effects to undo, including those of their
-# descendants and the runs that they continue.
+# Children that didn't fail, and the run that this one continues, if they have effects to undo. Effects of their
+# descendants and of the runs that they continue count as theirs.
 REVERSIBLE = """
     WITH RECURSIVE family(root, id) AS (
         SELECT r.id, r.id FROM runs_run r WHERE r.parent = %s AND r.state NOT IN ('failed', 'cancelled')
@@ -131,7 +131,7 @@ _AFTER = _FLAGS + 2 * _COUNTED
 
 def split_run_row(row: TupleRow) -> tuple[TupleRow, Caps, Usage, int, bool]:
     """Split a row of POSITION_ROWS into its parts.
-    These are: lease, journal end and requests; caps; usage; depth; whether reads are counted."""
+    The parts are: lease, end of the journal and requests; caps; usage; depth; whether reads are counted."""
     caps, used = row[_FLAGS : _FLAGS + _COUNTED], row[_FLAGS + _COUNTED : _FLAGS + 2 * _COUNTED]
     return row[:_FLAGS], Caps(*caps), Usage(*used), row[_AFTER] or 0, row[_AFTER + 1]
 
@@ -150,8 +150,8 @@ def checksum(node: str, visit: int, state: bytes) -> bytes:
 
 
 def cut_digest(generation: int, node: str, visit: int, fingerprint: str, state: bytes) -> str:
-    """Return the digest of a checkpoint that the visit's event contains.
-    Thereby the event's code authenticates the state."""
+    """Return the digest of a checkpoint, for the event of its visit.
+    Because the event contains the digest, the event's authentication code also covers the state."""
     return hashlib.sha256(f"{generation}|{node}|{visit}|{fingerprint}|".encode() + state).hexdigest()
 
 
@@ -159,7 +159,7 @@ def with_cut(
     events: Sequence[Event], snapshot: Snapshot | None, run_id: UUID, version: str, generation: int
 ) -> tuple[Sequence[Event], str, list[Any]]:
     """Return the events with the checkpoint's digest, and the checkpoint as an SQL `runs_cut`.
-    After a migration, the events also have `version`."""
+    If the run has been migrated, the visit's event also contains `version`."""
     if snapshot is None:
         return events, "NULL", []
     at, state = snapshot, pack(snapshot.state, run_id) or b""
@@ -184,7 +184,7 @@ class Cut:
 
 def newest_sound(run_id: str, rows: Sequence[TupleRow]) -> Cut:
     """Return the newest checkpoint with a valid checksum.
-    Raises JournalBroken, for example for one in a newer format."""
+    Raises JournalBroken, for example if a checkpoint has a newer format."""
     skipped: list[tuple[int, str]] = []
     for seq, generation, node, visit, fingerprint, state, stored, schema_version in rows:
         why = "fails its checksum"
@@ -225,7 +225,7 @@ def _check_cut(cut: Cut, event: Event) -> None:
 
 
 def checked(run_id: UUID, row: TupleRow) -> tuple[Link, Event]:
-    """Return one event after checking its hash, its columns and our code. Raises JournalBroken."""
+    """Return one event after checking its hash, its columns and its authentication code. Raises JournalBroken."""
     seq, epoch, at, kind, slot, attempt, fact, clear, sealed, prev_hash, stored, code = row
     link = Link(
         seq, epoch, at, bytes(clear), None if sealed is None else bytes(sealed), bytes(prev_hash), bytes(stored)
@@ -297,7 +297,7 @@ def read(
 
 def forked_in(run_id: UUID, rows: Sequence[TupleRow]) -> RunForked | None:
     """Return the event that makes the run a fork, if any.
-    The rows must include the journal's whole beginning. Raises JournalBroken."""
+    The rows must include the journal's first events, without gaps. Raises JournalBroken."""
     first = [row for row in rows if row[0] <= _FIRST]
     if [row[0] for row in first] != list(range(1, min(_FIRST, rows[-1][0] if rows else 0) + 1)):
         raise JournalBroken(f"events are missing from the beginning of the journal of run {run_id}")
@@ -310,7 +310,7 @@ def forked_in(run_id: UUID, rows: Sequence[TupleRow]) -> RunForked | None:
 def check_version(
     version: tuple[str, int], created: RunCreated, entered: Event | None, tail: Sequence[Event], cut: Cut
 ) -> None:
-    """Check version and generation of a run's row against the journal. Raises JournalBroken."""
+    """Check the version and the generation in a run's row against the journal. Raises JournalBroken."""
     graph_id, generation = version_of(created, entered, tail)
     if generation is None:
         generation = cut.snapshot.generation if cut.snapshot is not None else 0 if cut.seq == 0 else version[1]
@@ -322,7 +322,7 @@ def check_version(
 
 
 def earlier_of(run_id: UUID, seq: int) -> list[Event]:
-    """Return the events before a visit that its calls may need. Raises JournalBroken."""
+    """Return the events from before a visit that the visit's calls may need. Raises JournalBroken."""
     with connection.cursor() as cursor:
         cursor.execute(EARLIER, [run_id, seq, list(_EARLIER)])
         return [checked(run_id, row)[1] for row in cursor.fetchall()]
@@ -363,8 +363,8 @@ def end_of(run_id: UUID, seq: int | None, state: str) -> tuple[Event, int]:
 
 
 def effects_of(run_id: UUID) -> Effects:
-    """Return effects that could be undone, of a run, its descendants and the runs that it continues. Raises
-    JournalBroken."""
+    """Return a run's events about effects, and which related runs have effects to undo (see `Effects`).
+    The result is empty if nothing could be undone. Raises JournalBroken."""
     with connection.cursor() as cursor:
         cursor.execute(EFFECTS, [run_id, [kind.KIND for kind in KINDS], run_id])
         if not (rows := cursor.fetchall()):
@@ -375,8 +375,9 @@ def effects_of(run_id: UUID) -> Effects:
 
 
 def to_undo(run_id: UUID) -> tuple[int, bool, frozenset[str]]:
-    """Return the journal's end, whether it registers undos, and the children and continued runs that do.
-    The latter are included even if only their own children or continued runs do."""
+    """Return the journal's end, whether it registers undos, and the related runs that have effects to undo.
+    These are the run's children and the run that it continues. A related run is also included if only its own
+    descendants, or the runs that they continue, have such effects."""
     with connection.cursor() as cursor:
         cursor.execute(_TO_UNDO, [run_id, run_id, run_id, run_id])
         seq, has_own, roots = cursor.fetchone() or (0, False, [])

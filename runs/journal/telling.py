@@ -1,5 +1,5 @@
 """Sends nodes' progress messages to the database in the background.
-Dropped messages leave gaps in the numbers."""
+Messages are numbered, so dropped messages leave gaps."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Teller:
 
     async def send(self, pool: Pool) -> None:
         """Send queued messages.
-        Messages that the database doesn't accept now are dropped, since no work depends on them."""
+        Messages that can't be stored now are dropped, because no work depends on them."""
         waiting, self._waiting, self._count = self._waiting, {}, 0
         for (run_id, lease), (lines, progress) in waiting.items():
             try:

@@ -23,7 +23,8 @@ def gate_statement(gate: GateOpening, wait: WaitSpec) -> tuple[str, list[Any]]:
 
 
 def question_statements(wait: WaitSpec | None) -> list[tuple[str, list[Any]]]:
-    """Return the statements that are executed with a question to people. The statement of a gate includes them."""
+    """Return the additional statements to execute when a question to people is opened.
+    They aren't needed for a gate, because the statement that stores a gate includes them."""
     if wait is None or wait.kind != "input":
         return []
     return [(statement, [wait.detail["of"]]) for statement in features.parts_of_all(lambda each: each.on_question)]

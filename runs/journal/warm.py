@@ -1,6 +1,6 @@
 """Warms up connections.
-Warms up connections: a new backend's first call of a step function takes fifty times as long, because it is compiled
-and planned."""
+A new backend's first call of a step function takes fifty times as long, because the function is compiled and
+planned."""
 
 from __future__ import annotations
 

@@ -90,7 +90,8 @@ def _input(path: Path | None) -> Any:
 
 
 def _wait(caller: Caller, path: str, options: Mapping[str, Any]) -> tuple[Any, int]:
-    """Return the run and the exit code once it has ended, waits for a person, or the timeout has passed."""
+    """Return the run and the exit code once the run has ended, or once the timeout has passed.
+    With the option `stop_at_person`, also return once the run waits for a person."""
     until = None if options["timeout"] is None else time.monotonic() + options["timeout"]
     while True:
         found = caller.get(path)

@@ -44,7 +44,7 @@ class CachedRead(models.Model):
 def coded(
     key: bytes | memoryview, tool: str, run_id: str, slot: str, at: int, expires_at: int, sealed: bytes | memoryview
 ) -> dict[str, Any]:
-    """Return the values that `code` covers, from the individual values."""
+    """Return the values that `code` covers, for a row with these fields."""
     return {
         "key": bytes(key).hex(),
         "tool": tool,

@@ -14,8 +14,8 @@ NEVER = datetime(9000, 1, 1, tzinfo=UTC)
 
 class PolicyRevision(Coded):
     """A revision of the policies in force.
-    Only the newest one is in force: intents evaluated at another one are refused (runs/sql/policies.sql). `live` is the
-    number of policies, and `policies` their digest. Append-only."""
+    Only the newest one is in force: intents that were evaluated against another revision are refused
+    (runs/sql/policies.sql). `live` is the number of policies, and `policies` is their digest. Append-only."""
 
     revision = models.BigIntegerField(primary_key=True)
     live = models.IntegerField()

@@ -174,14 +174,14 @@ KEPT = timedelta(days=7)
 
 
 class Listener(models.Model):
-    """Someone is watching the run live, until this time."""
+    """A record that somebody is watching the run live, until a given time."""
 
     run_id = models.UUIDField(primary_key=True)
     until = models.DateTimeField(db_index=True)
 
 
 class Overheard(models.Model):
-    """The most recent part of a model's answer that is being received, by the request's slot."""
+    """The latest part of the answer that a model is sending to the request at a slot."""
 
     id = models.BigAutoField(primary_key=True)
     run_id = models.UUIDField()

@@ -1,6 +1,7 @@
-"""Runs and their rows.
+"""The models of runs and of the rows that belong to a run.
 The legal state transitions are declared here, once; the database enforces them by a generated trigger (`legal_moves`).
-A transition only declares what is legal and which fields change: services save, journal and wake."""
+A transition only declares what is legal and which fields change. Services save the run, write the journal and wake
+workers."""
 
 from __future__ import annotations
 
@@ -136,8 +137,8 @@ class Run(models.Model):
     started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
     last_checkpoint_at = models.DateTimeField(null=True)
-    # When people are asked whether the run may continue. Null if they have already been asked, or if it has no time
-    # limit.
+    # The time at which people are asked whether the run may continue. Null if they have already been asked, or if the
+    # run has no time limit.
     time_up_at = models.DateTimeField(null=True, db_default=Now() + TIME_TO_LIVE)
     erased_at = models.DateTimeField(
         null=True, help_text="Time when its content was erased; null if it was not erased."
@@ -459,7 +460,7 @@ class Wait(models.Model):
 
 
 class Signal(models.Model):
-    """A signal sent to a run, kept until a call of the node takes it. Its content is in the event."""
+    """A signal sent to a run, kept until a call of the node receives it. Its content is in the event."""
 
     id = models.BigAutoField(primary_key=True)
     run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="signals")
@@ -480,8 +481,8 @@ class Signal(models.Model):
 
 class RunTag(models.Model):
     """A tag of a run: its own, or inherited from its parent or predecessor.
-    A tag with a value has two rows: one for its name and one for `name:value`. Each row repeats the run's time, for the
-    order of lists."""
+    A tag with a value has two rows: one for its name and one for `name:value`. Each row repeats the run's creation
+    time, by which lists are sorted."""
 
     pk = models.CompositePrimaryKey("run_id", "tag")
     run_id = models.UUIDField()

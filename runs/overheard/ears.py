@@ -1,6 +1,6 @@
 """The web process's side of live output.
-It queries the table for all open pages a few times a second, and not at all without open pages. A table is used because
-notifications don't pass through a pooler and are too short for texts."""
+It queries the table a few times a second, once for all open pages; without open pages, it doesn't query at all. A table
+is used because notifications don't pass through a pooler and are too short for texts."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Text:
 
 
 class Texts:
-    """The texts of one worker."""
+    """The live texts of one worker's model requests."""
 
     def __init__(self) -> None:
         self._texts: list[Text] = []
@@ -68,7 +68,8 @@ class Texts:
     async def overhear(
         self, run_id: str, lease: Lease, slot: str, attempt: int
     ) -> AsyncIterator[Callable[[str], None] | None]:
-        """Yield a function that takes the request's text while it is in progress, or None without subscribers."""
+        """Yield a function to which the request's text can be passed as it arrives.
+        Yield None instead if there is no subscriber, or if the worker has too many texts."""
         if len(self._texts) >= MAX_TEXTS or not await self._is_heard(run_id):
             yield None
             return
@@ -88,7 +89,7 @@ class Texts:
                 await self.send(pool)
 
     async def send(self, pool: Pool) -> None:
-        """Send texts that have grown, and delete those that have ended."""
+        """Send texts that have grown, and delete those whose requests have ended."""
         over = [text for text in self._texts if text.over_at is not None and text.over_at <= time.monotonic()]
         grown = [text for text in self._texts if text.has_grown]
         self._texts = [text for text in self._texts if text not in over]

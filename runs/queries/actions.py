@@ -144,7 +144,8 @@ def _on_run(
 
 
 def _refusal(act: str, facts: RunFacts) -> DurableAgentsError | None:
-    """Return why the run's state refuses the action; for a resume, also because of related runs."""
+    """Return the error with which the run refuses the action; None if it allows the action.
+    A resume or retry is also refused because of related runs, and a retry because of another run of its key."""
     run = facts.run
     if facts.head is None:
         return RecordDamaged(run.pk, "its head")

@@ -25,7 +25,7 @@ URGENCY = [
 
 
 def stood_at(run: Run) -> str:
-    """Return the agent's node at which a run is; "" for a run that is undoing or has undone its effects."""
+    """Return the node that a run is at; "" for a run that is undoing or has undone its effects."""
     return "" if run.node == UNDO_NODE else run.node or ""
 
 

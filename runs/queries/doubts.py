@@ -62,7 +62,7 @@ def link_of(run: Run, wait: Wait) -> Link | None:
 
 
 def read(given: object) -> Link | None:
-    """Return a URL that really leads to the host that it shows; None for any other text."""
+    """Return a link if the text is a web address that really leads to the host that it shows; None otherwise."""
     if not isinstance(given, str) or not 0 < len(given) <= MAX_LINKED:
         return None
     if any(character.isspace() or not character.isprintable() for character in given) or "\\" in given:

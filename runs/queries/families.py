@@ -22,7 +22,7 @@ from runs.queries.display import URGENCY
 from runs.queries.halts import halted
 from runs.services import related_runs
 
-# What a paused run needs. For other stopped runs, this is the kind of their wait.
+# The need of a paused run. For other stopped runs, the need is the kind of their wait.
 RESUME = "resume"
 _STATES = """(
     SELECT jsonb_object_agg(state, n) FROM (
@@ -125,8 +125,9 @@ _LAST_AT = "(SELECT e.at FROM ledger_event e WHERE e.run_id = ledger_head.run_id
 
 
 def heads(run_ids: Collection[UUID]) -> dict[UUID, Head]:
-    """Return heads of `status_heads`, annotated also with children by state, progress, time of the last
-    event (`last_at`), and the facts that features add."""
+    """Return the heads of `status_heads` with more annotations.
+    These are the children by state, progress, the time of the last event (`last_at`), and the facts that features
+    add."""
     facts = dict(item for each in features.installed.values() for item in each.run_facts.items())
     found = status_heads(run_ids).annotate(
         children=RawSQL(_STATES, (), output_field=JSONField()),

@@ -32,7 +32,7 @@ class Halted(Shape):
 
 
 def scope_name(kind: str, scope: str, key: str) -> str:
-    """Return a text for what a halt covers."""
+    """Return a description of what a halt covers."""
     if scope == "all":
         return f"the whole installation ({key})" if key else "the whole installation"
     return f"new starts of {scope} {key}" if kind == "starts" else f"{scope} {key}"
@@ -56,5 +56,5 @@ def halt_from_json(fields: Mapping[str, Any] | None) -> Halted | None:
 
 
 def is_put_aside(run: Run) -> bool:
-    """Return whether a run was put aside, so that it isn't claimed, until a halt ends."""
+    """Return whether a run was set aside, so that no worker claims it, until a halt ends."""
     return run.owner is None and run.ready_at == NEVER

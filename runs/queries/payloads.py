@@ -1,5 +1,5 @@
 """Access to the questions that a run asks people.
-`Viewer.reads` and `runs/seen.py` decide on other payloads."""
+`Viewer.reads` and `runs/seen.py` decide who may read other payloads."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _OF_KIND: dict[str, tuple[str, ...]] = {
 
 
 def is_asked(name: str, who: Viewer | None = None) -> bool:
-    """Return whether a viewer may answer at this queue or role, including as a deputy.
-    If so, they may read the question."""
+    """Return whether a viewer may read the questions of this queue or role.
+    They may if they read all payloads, or if they may answer the questions, including as a deputy."""
     who = who or viewer()
     in_stead = any(one.queue == name for one in stand_ins(who.held))
     return who.reads_all or in_stead or QUEUES.get(name, name) in who.held

@@ -40,8 +40,8 @@ def is_behind(run: Run) -> bool:
 
 
 def active_runs_of_keys(runs: Iterable[Run]) -> dict[UUID, UUID]:
-    """Return, for queued runs, the active run of their key, in at most one query.
-    There is none between the end of a run and the start of the next."""
+    """Return, for each queued run, the active run of its key, in at most one query.
+    A key has no active run between the end of one run and the start of the next."""
     queued = [run for run in runs if is_behind(run)]
     if not queued:
         return {}

@@ -97,7 +97,7 @@ class RunFacts:
 
     @property
     def asked(self) -> list[str]:
-        """Return the queues or roles that are asked by the run's main wait."""
+        """Return the queues or roles that the run's main wait asks."""
         return [] if self.wait is None else authority.asked_of(self.wait.detail, self.wait.also)
 
     @property

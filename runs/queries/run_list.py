@@ -36,7 +36,7 @@ from runs.services.bodies import RunFilter
 from runs.services.questions import open_for
 
 PAGE = 50
-# Counts stop here. Nobody needs an exact number in the millions, and would be read on every notification.
+# Counts stop here. Nobody needs an exact number in the millions, which would be counted on every notification.
 COUNT_TO = 1000
 GROUPS: dict[str, tuple[str, list[State]]] = {
     "running": ("running", [State.PENDING, State.RUNNING, State.COMPENSATING]),
@@ -158,8 +158,8 @@ class Filters:
 
     @property
     def unordered(self) -> Filters:
-        """Return filters for the same runs without the order.
-        Runs without a value to sort by aren't listed, so that becomes a filter."""
+        """Return filters that match the same runs, but set no order.
+        Sorting by a value leaves out the runs without one, so a filter with the same effect replaces the order."""
         if self.by_wait:
             return replace(self, sort="", wait=self.wait or "any")
         if self.sort in ("", NEWEST):
@@ -199,7 +199,7 @@ class Filters:
 
     @property
     def of_agent(self) -> dict[str, str]:
-        """Return the condition on the agent, by `name` or `name@version`, which has its own index."""
+        """Return the condition on the agent, which is given as `name` or `name@version`."""
         if not self.agent:
             return {}
         name, at, version = self.agent.partition("@")
@@ -526,7 +526,7 @@ def _question_page(waits: Sequence[Wait], limit: int) -> tuple[list[OpenQuestion
 
 
 def needing_operator(*, limit: int = PAGE, beyond: Place | None = None) -> tuple[list[Card], str]:
-    """Return cases for operators and exhausted budgets, those that have waited longest first.
+    """Return operator cases and exhausted budgets, longest waiting first.
     Also returns the cursor of the next page."""
     ids = FOR_OPERATOR.ids([seen.arm(viewer())], limit=limit + 1, beyond=beyond)
     waits = Wait.objects.select_related("run").filter(id__in=ids)

@@ -1,5 +1,5 @@
-"""Secret fields of models.
-Finds secret fields of models, by annotations as well as schemas, because a model may have no schema."""
+"""Finds the secret fields of models.
+It examines annotations as well as schemas, because a model may have no schema."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ _IN_TIME: Mapping[str, str] = {
     Wait.Kind.RECONCILE: "{due}",
     Wait.Kind.TIMER: "until {at}",
 }
-# What a child run needs a person for.
+# Names of the needs for which a child run waits for a person.
 _NEEDS = {
     "approval": "an approval",
     "input": "an answer",
@@ -138,8 +138,8 @@ _NEEDS = {
 
 
 def of_wait(facts: RunFacts, wait: Wait, lead: Text, in_time: str = "") -> Sentence:
-    """Return the text about a wait, completed by its times.
-    Times are left out under a halt, because it defers deadlines."""
+    """Return the sentence about a wait, with its start and its deadline.
+    The deadline is left out under a halt, which defers it."""
     rule = in_time or _IN_TIME.get(detail_text(wait, "on_timeout")) or _IN_TIME.get(str(wait.kind), "")
     then = "" if halt_of(facts.head) is not None else rule
     again = "; ".join(filter(None, [", since {since}", then])) + "."
@@ -249,7 +249,7 @@ LEADS: Mapping[str, Callable[[Wait], Text]] = {
 
 
 def _stopped(children: Sequence[Wait]) -> Text:
-    """Return how many of the awaited child runs need a person, with a link if it is a single one."""
+    """Return how many of the awaited child runs need a person, with a link if there is only one."""
     found = [child for wait in children if (child := child_of(wait)) is not None and child.need]
     if len(found) == 1:
         one, need = Part("One of them", to=("run", str(found[0].id))), found[0].need or ""
@@ -259,7 +259,7 @@ def _stopped(children: Sequence[Wait]) -> Text:
 
 def _waiting(s: RunFacts) -> Sentence:
     """Return the sentence about the main wait and a few others.
-    Several children are counted, with those that need a person."""
+    If the run waits for several children, it gives their number, and how many of them need a person."""
     if s.wait is None:
         return Sentence(write("Waiting, but the record doesn't say for what"), write("."))
     children = [wait for wait in s.waits if wait.kind == Wait.Kind.CHILD]

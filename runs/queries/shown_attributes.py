@@ -14,7 +14,8 @@ from runs.engine.attributes import KINDS
 
 @dataclass(frozen=True, slots=True)
 class ShownAttribute:
-    """One attribute of a run. `texts` come from outside and are shown as data; `words` are our own."""
+    """One attribute of a run.
+    `texts` come from outside and are shown as data; `words` is text that this application writes."""
 
     name: str
     kind: str

@@ -115,7 +115,7 @@ class RunStatus(Shape):
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureReason:
-    """A reason that a feature gives, instead of the core's."""
+    """A reason given by a feature, which replaces the core's own reason."""
 
     reason: Reason
     sentence: Sentence

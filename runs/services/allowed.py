@@ -59,7 +59,7 @@ def stand_of(
     run: Run, *, pause_asked: bool, cancel_asked: bool, kinds: Iterable[str] = (), is_held: bool = False
 ) -> RunConditions:
     """Return a run's state, given the kinds of its open waits.
-    Budget waits are ignored while it is undoing."""
+    Budget waits are ignored while the run is undoing its effects."""
     kinds = [kind for kind in kinds if not run.is_undoing or kind != Wait.Kind.BUDGET]
     return RunConditions(
         state=str(run.state),

@@ -1,7 +1,7 @@
 """Permission to control a run.
-Operators do anything. Approvers of queues where it waited, and the integrator who started it, may pause, resume and
-cancel it. The role in charge of the budget queue may raise budgets. This module also finds a person's own actions in a
-run, which bar them from deciding (four-eyes principle)."""
+Operators may do anything. Approvers of queues where the run waited, and the integrator who started it, may pause,
+resume and cancel it. The role in charge of the budget queue may raise budgets. This module also finds a person's own
+actions in a run, which bar them from deciding (four-eyes principle)."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def must_be_in_charge(role: str, names: Iterable[str], what: str) -> None:
 
 
 def own_act(run: Run, person: int | None, name: str) -> str | None:
-    """Return a person's action in a run or its related runs that bars them from deciding; None if nothing.
+    """Return a person's action in a run or its related runs that bars them from deciding; None if there is none.
     Stops, budgets, forks, inquiries and rejections are ignored, because they add nothing to a run. A record without an
     account bars every account that has or had the actor's name."""
     if person is not None and run.creator == person:  # Continuations and children have the creator of the first run.

@@ -35,7 +35,7 @@ _NUMBER = re.compile(r"[+-]?[0-9.]+(e[+-]?[0-9]+)?", re.IGNORECASE | re.ASCII)
 
 
 def _as_text(given: Any) -> Any:
-    """Refuse times that aren't dates in text form: the unit of a number, even within text, would be ambiguous."""
+    """Refuse times that are given as numbers, even within text, because their unit would be ambiguous."""
     if not isinstance(given, (str, datetime)) or (isinstance(given, str) and _NUMBER.fullmatch(given.strip())):
         raise PydanticCustomError("moment_type", "is not a text with a time")
     return given
@@ -149,7 +149,7 @@ MAX_AT_ONCE = 200
 
 
 class BulkBody(Strict):
-    """Several starts. Several starts; each succeeds or fails on its own."""
+    """Several starts. Each succeeds or fails on its own."""
 
     runs: Annotated[
         list[Any], Field(min_length=1, max_length=MAX_AT_ONCE, description="Starts, each as in a single start.")
@@ -232,7 +232,7 @@ class ReconcileBody(SteerBody):
 
 
 class DoubtBody(SteerBody):
-    """Names one unknown outcome, to withdraw a proposal or to query the upstream system about it."""
+    """The unknown outcome whose proposal is withdrawn, or about which the upstream system is queried."""
 
     wait_id: Annotated[UUID, Field(strict=False)] = Field(description="Id of the wait for the unknown outcome.")
 

@@ -53,8 +53,8 @@ def is_awaited(token: str) -> bool:
 def receive_callback(token: str, body: Any) -> dict[str, str]:
     """Accept the answer to an accepted call.
     The token works once; a repeated request gets the same response. Early answers are kept; late ones are recorded, but
-    aren't the call's result. Raises NotFound, and InvalidInput for a body that doesn't fit the call: then nothing is
-    recorded, and a valid one may still be sent."""
+    aren't the call's result. Raises NotFound, and InvalidInput for a body that doesn't fit the call. In that case
+    nothing is recorded, and a valid body may still be sent."""
     digest = token_digest(token)
     run_id = Wait.objects.filter(token_hash=digest).values_list("run_id", flat=True).first()
     if run_id is None:

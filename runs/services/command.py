@@ -1,6 +1,6 @@
 """Common parts of all actions on a run.
-Lock order: Locks are taken in this order: Head, Run, related runs (`related_runs.py`), Wait, Approval. The state of a
-run that a worker drives is never changed here: its flag is set or its wait resolved, and the worker acts on that at its
+Locks are taken in this order: Head, Run, related runs (`related_runs.py`), Wait, Approval. The state of a run that a
+worker drives is never changed here. Instead, a flag is set or a wait is resolved, and the worker acts on that at its
 next step boundary."""
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def unpause(run: Run, head: Head, *, now: datetime) -> None:
 
 def finish_cancelled(run: Run, head: Head, *, by: str, now: datetime) -> None:
     """Move a run to `cancelled`.
-    If its journal is unreadable, a worker may still hold it, and is fenced off."""
+    If the run's journal is unreadable, a worker may still hold the run; that worker is fenced off."""
     run.cancel()
     run.ready_at, run.owner, run.ended_at, run.is_woken, run.end_seq = None, None, now, False, head.seq + 1
     save(run, "ready_at", "owner", "ended_at", "is_woken", "end_seq", now=now)
@@ -262,7 +262,7 @@ def holders(run_ids: Iterable[UUID]) -> dict[UUID, str]:
 
 def cancellers(run_ids: Iterable[UUID]) -> dict[UUID, str]:
     """Return who cancelled each of these runs.
-    This also uses the request, since the end may name only a role."""
+    The cancel request is also read, because the event of the end may name only a role."""
     found: dict[UUID, str] = {}
     for run_id, clear in _last(run_ids, _CANCELS):
         try:
@@ -361,8 +361,8 @@ class Act:
         self, *events: e.Event, entries: Sequence[Entry] = (), after: Mapping[str, Any] = MappingProxyType({})
     ) -> Run:
         """Append the events and the person's override record, and notify watchers.
-        `after` is added to the record's state after the action. System actions on a child are recorded for its parent
-        only; the child's journal has the reason."""
+        `after` adds to the state after the action, as the override record shows it. System actions on a child are
+        recorded for its parent only; the child's journal has the reason."""
         if self.by.kind != "system":
             override(
                 self.head,

@@ -1,6 +1,6 @@
 """Continuations: a run that was renewed or handed off continues as another one.
-Signals and messages to any run of the chain reach the newest run. People's actions on a run that was continued are
-refused."""
+Signals and messages to any run of the chain reach the newest run. A person's action on a run that was continued is
+refused, unless the request asks for the newest run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class HasContinued(Exception):
 
 
 class KeepsContinuing(DurableAgentsError):
-    """The run was continued each time after it was looked up."""
+    """The run was continued again at every attempt, after it was looked up."""
 
     status, code, title = 409, "run-goes-on", "The run is continued too often"
 
@@ -41,7 +41,7 @@ def newest(run_id: UUID) -> Run:
 
 
 def is_of_chain(run: Run, at: str = "run") -> Q:
-    """Return the SQL condition for the column `at` of a row to name a run in this run's chain of continuations.
+    """Return the condition that a row's foreign key `at` refers to a run in this run's chain of continuations.
     The chain includes the run itself."""
     first = run.first or run.pk
     return Q(**{f"{at}_id": first}) | Q(**{f"{at}__first": first})
@@ -64,8 +64,8 @@ def for_newest(
 
 
 def look_at_newest(run_id: UUID, look: Callable[[UUID], T]) -> T:
-    """Call `look` with the newest continuation before acting on it.
-    This is done outside any transaction, because it may be slow."""
+    """Call `look` with the newest continuation, before the caller acts on it.
+    This is done outside any transaction, because `look` may be slow."""
     return to_newest(run_id, look, within=nullcontext)
 
 

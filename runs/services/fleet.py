@@ -36,7 +36,7 @@ SILENT_SECONDS = 10
 
 
 class ShowsLife(DurableAgentsError):
-    """A process of the host sent a heartbeat just before."""
+    """A process of the host sent a heartbeat recently."""
 
     status, code, title = 409, "host-alive", "The host is alive"
 

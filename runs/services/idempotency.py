@@ -59,8 +59,8 @@ def answer_once(principal: str, key: str, request: Any, act: Callable[[], tuple[
     Fields that are shown only once are left out of repeated responses.
 
     A failed `act` stores nothing, so the key may be used again. A concurrent second request fails at once. The
-    transaction's advisory lock may also be held because of a hash collision, which can't be distinguished; in both
-    cases the client may try again. Raises KeyInUse, KeyReused.
+    transaction's advisory lock may also be held for another key with the same hash. The two cases can't be
+    distinguished; in both, the client may try again. Raises KeyInUse, KeyReused.
     """
     encode = json.dumps(request, sort_keys=True, separators=(",", ":")).encode()
     # keyed, because a plain digest would confirm a guess of the input

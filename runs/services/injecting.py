@@ -97,8 +97,9 @@ class Look:
 
 
 def look(run_id: UUID, *, patch: dict[str, Any] | None = None, message: str | None = None) -> Look:
-    """Return a preview of the run after this context. Raises NotFound, InvalidInput, TooLarge, CanNotTake,
-    IllegalTransition, RecordDamaged, Busy, UnknownAgent, UnknownVersion."""
+    """Return a preview of the run with this patch, message or both.
+    Raises NotFound, InvalidInput, TooLarge, CanNotTake, IllegalTransition, RecordDamaged, Busy, UnknownAgent,
+    UnknownVersion."""
     with transaction.atomic():
         run = find(run_id)
         head = Head.objects.filter(pk=run_id).first() or locked_head(run_id)  # raises an error if it is missing
@@ -205,10 +206,10 @@ class Moved(DurableAgentsError):
 def go_on(
     action: str, run_id: UUID, context: ContextBody, *, by: Actor, justification: str, seen_before: Look | None = None
 ) -> Run:
-    """Resume or retry (`action`) a run in the state that `context` saw, and inject the context; both happen or neither.
-    A caller in a transaction must call the slow `look_first` before the transaction and pass the result as
-    `seen_before`.
-    Raises Moved, and the errors of `look_first` and of the action."""
+    """Inject the context into a run and resume or retry it (`action`); both happen or neither.
+    The run must still be in the state that the caller saw (`context.seen`). A caller in a transaction must call the
+    slow `look_first` before the transaction and pass the result as `seen_before`. Raises Moved, and the errors of
+    `look_first` and of the action."""
     may_hand(by)
     why = justified(action, justification)
     seen = seen_before or look_first(action, run_id, context, by=by, justification=why)

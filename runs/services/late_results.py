@@ -1,6 +1,6 @@
-"""Late results: answers to calls of a worker that can't record them itself.
-The worker lost the run, or was overtaken. They settle an unknown outcome unless the run's worker may repeat the call;
-otherwise they are recorded without effect."""
+"""Late results: outcomes of calls that the sending worker can't record itself.
+That worker has lost the run, or another outcome of the call was recorded first. Late results settle an unknown outcome
+unless the run's worker may repeat the call; otherwise they are recorded without effect."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def record_late_result(late: LateAnswer, by: Actor) -> bool:
 
 @transaction.atomic
 def note_unrecorded(late: LateAnswer, by: Actor, problem: str) -> None:
-    """Record that a result arrived that can't be recorded, with the reason.
+    """Record that a result arrived, and why its content can't be recorded.
     People then know where to look for it."""
     _, run = locked(UUID(late.run_id), under=by)
     on_record = _on_record(run, late)
@@ -100,7 +100,7 @@ def _testimony(late: LateAnswer) -> tuple[str, Any]:
 
 def _is_the_same(event: e.Event, late: LateAnswer, by: Actor) -> bool:
     """Return whether the event records the same result from this worker.
-    A worker may report an acceptance and then a result."""
+    A worker may first report an acceptance and later a result."""
     match event:
         case e.ToolAnsweredLate(by=by.ref):
             return (event.outcome, event.payload) == _testimony(late)
@@ -121,8 +121,8 @@ def _on_record(run: Run, late: LateAnswer) -> list[e.Event]:
 
 def _may_settle(run: Run, head: Head, attempt: Attempt, late: LateAnswer) -> bool:
     """Return whether the outcome is unknown, and the run's worker won't learn it by repeating the keyed call.
-    If a worker has the run, an acceptance doesn't settle the call: that could vouch for a sender that may still be
-    sending while the current worker asks a person or sends the call again."""
+    If a worker has the run, an acceptance doesn't settle the call. Otherwise the call's sender would count as finished,
+    although it may still be sending while the current worker asks a person or sends the call again."""
     if run.state in ENDED or attempt.result is not None or attempt.accepted is not None:
         return False
     if attempt.reconciled is not None and attempt.open_wait("reconcile") is None:

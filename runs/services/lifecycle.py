@@ -97,7 +97,7 @@ class Plan:
     def store(self, run: Run, *, has_time: bool) -> None:
         """Store the plan in the new run's row.
         Raises IntegrityError if another run of the key is active. The default time limit counts from when the run may
-        begin; with `has_time` the run has its own."""
+        begin; with `has_time`, the run has a limit of its own."""
         run.business_key, run.is_queued = self.business_key, self.behind is not None
         run.start_at, run.start_before = self.start_at, self.start_before
         run.ready_at = due_at(run, now=run.created_at)
@@ -154,8 +154,8 @@ def accept(
 ) -> Accepted:
     """Accept a run like `start`, in the caller's transaction, which must be rolled back if this raises.
     `most` is the highest budget that the caller may grant. `plan` tells when the run may begin, and needs the lock of
-    its key. `request_key` is the Idempotency-Key, which identifies a start without a business key. `forked` is
-    recorded."""
+    its key. `request_key` is the Idempotency-Key, which identifies a start without a business key. If
+    `forked` is given, this event is recorded too."""
     assert connection.in_atomic_block, "a run and the record of its starter must be written in one transaction"
     run_id = UUID(str(uuid_utils.uuid7()))
     assigned = choose(agent, tags=tags, key=_key_of(plan, request_key, run_id))
@@ -423,7 +423,7 @@ def _live_again(act: Act, taken: IllegalTransition) -> None:
 
 
 def _unheard(act: Act) -> dict[str, Any]:
-    """Return late results without which the run continued; its worker first reports them to an operator."""
+    """Return the late results since the last retry, which the run's worker first reports to an operator."""
     try:
         late = retrying.unheard_of(act.run)
     except (ValueError, KeyError) as broken:

@@ -77,7 +77,7 @@ def role_to_answer(wait: Wait, held: Iterable[str]) -> str:
 
 def open_for(held: frozenset[str]) -> QuerySet[Wait]:
     """Return the open questions that these roles may answer, by deadline.
-    For roles that may answer none, return all of them."""
+    If none of the roles is in charge of a queue, return all open questions."""
     questions = Wait.objects.filter(kind=Wait.Kind.INPUT, resolved_at__isnull=True).exclude(run__state__in=ENDED)
     if OPERATOR not in held and any(role in held for role in QUEUES.values()):
         named = {role for role in held if is_role(role)} | {queue for queue, role in QUEUES.items() if role in held}
@@ -96,8 +96,8 @@ def question(run_id: UUID, wait_id: UUID) -> Wait:
 
 
 def _attest_repeat(run: Run, wait_opened: e.WaitOpened, given: Any, now: datetime) -> str:
-    """Return what an answer confirms about the sender of a call that it lets a fork repeat. Raises
-    IllegalTransition."""
+    """If an answer lets a fork repeat a call, return what it confirms about the call's sender.
+    Raises IllegalTransition."""
     if (attest := features.only(lambda each: each.attest_repeat)) is not None:
         return attest(run, wait_opened, given, now)
     if given.get("decision") == AGAIN:

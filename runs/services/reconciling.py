@@ -45,12 +45,12 @@ def reconcile(
 ) -> Proposal | None:
     """Settle an unknown outcome of a run; `wait_id` may be omitted if it is the only one that the run ever had.
 
-    If two people must settle it, the first proposal is recorded and returned, and nothing else changes until a
-    second person proposes the same. `agrees_with` is the number of a recorded proposal that the caller has read: it is
-    valid only while that proposal is in force, whose receipt need not be given again. `happened`: the receipt becomes
-    the call's result. `did_not`: the call is made again once the old worker has provably ended, or a person confirms
-    that with `sender_is_gone`. `fail`: the run fails. Raises InvalidInput, IllegalTransition, JustificationRequired,
-    NotFound; if two people are needed, AlreadySaid, Forbidden, SaidOtherwise and PayloadsHidden.
+    If two people must settle it, the first proposal is recorded and returned, and nothing else changes until a second
+    person proposes the same. `agrees_with` is the number of a recorded proposal that the caller has read: it is valid
+    only while that proposal is in force, and the proposal's receipt need not be given again. `happened`: the receipt
+    becomes the call's result. `did_not`: the call is made again once the old worker has provably ended, or a person
+    confirms that with `sender_is_gone`. `fail`: the run fails. Raises InvalidInput, IllegalTransition,
+    JustificationRequired, NotFound; if two people are needed, AlreadySaid, Forbidden, SaidOtherwise and PayloadsHidden.
     """
     _check_verdict(verdict)
     if agrees_with is not None:

@@ -123,5 +123,5 @@ def why_not(other: RelatedRun) -> str:
 
 
 def begun_again_as() -> RawSQL:
-    """Return a query expression for the newest run started from each run that is active or has worked."""
+    """Return a query expression for the newest run that was started from each run, and is active or has done work."""
     return RawSQL(f"({_NEWEST.format(of='runs_run.id')})", [], output_field=UUIDField())

@@ -91,8 +91,9 @@ def over(run: Run, *, now: datetime) -> tuple[datetime, datetime]:
 
 def reopen(run: Run, tape: Tape, *, over: tuple[datetime, datetime]) -> list[Wait]:
     """Reopen the waits that the run's end withdrew and that are still open according to the journal.
-    The reopened waits get the time that was left. Returns the approvals among them; their deadlines depend on the
-    record of the retry, so they are set after it is written. `over` is the interval in which the run had ended."""
+    A reopened wait has as much time left as when the run ended, except that timers keep their time. Returns the
+    approvals among the waits; their deadlines depend on the record of the retry, so they are set after it is written.
+    `over` is the interval in which the run had ended."""
     questions, rest = [], over[1] - over[0] - stood_still(run.id, *over)  # a halt defers deadlines itself
     for wait in run.waits.select_for_update().filter(resolution="withdrawn", consumed_at__isnull=True):
         slot = tape.slot(wait.slot)
@@ -116,7 +117,7 @@ def reopen(run: Run, tape: Tape, *, over: tuple[datetime, datetime]) -> list[Wai
 
 
 def await_again(run: Run, tape: Tape, *, now: datetime) -> list[e.Event]:
-    """Wait again for callbacks of accepted calls that timed out, unless the node continued from that.
+    """Wait again for the callbacks of accepted calls that timed out, unless the node continued after the timeout.
     The new wait lasts as long as the old one. The token stays with the call's first wait, and leads to the newest
     one."""
     opened: list[e.Event] = []

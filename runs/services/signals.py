@@ -1,6 +1,6 @@
 """Signals to runs.
-Signals: they are kept until a call waits for them, in order of arrival per name. For locks and transactions see
-`command`."""
+A signal is kept until a call waits for it. Signals of the same name are received in order of arrival. For locks and
+transactions see `command`."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Recorded(NamedTuple):
 
 
 def position_on_record(run: Run, at_least: int) -> Recorded:
-    """Return a run's position, read from its journal in the same way as by a claim.
+    """Return a run's position, read from its journal in the same way as in a claim.
     `at_least` is the number of events that the journal must have. Raises JournalBroken."""
     with connection.cursor() as cursor:
         cursor.execute(POSITION_ROWS, [run.pk])
@@ -58,8 +58,8 @@ class TrialFailed(Exception):
 
 
 def run_trial(work: Callable[[], T], name: str) -> T:
-    """Run `work` in a thread called `name`, without database, one at a time, and return its result. Raises
-    TrialFailed."""
+    """Run `work` in a thread called `name`, without the database, and return its result.
+    Only one trial runs at a time. Raises TrialFailed."""
     if not _one_at_a_time.acquire(timeout=TIMEOUT_SECONDS):
         raise TrialFailed("busy")
     results: list[T] = []

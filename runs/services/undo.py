@@ -86,8 +86,9 @@ def _agent(graph_id: str) -> Agent | None:
 
 
 def chosen(run: Run, effects: str | None) -> dict[str, str]:
-    """Return a cancel's choice about effects for its record; empty if there is nothing to undo. Raises
-    IllegalTransition, and InvalidInput if no choice was made, which names what could be undone."""
+    """Return a cancel's choice about effects for its record; empty if there is nothing to undo.
+    Raises IllegalTransition, and InvalidInput for an invalid or missing choice. If the choice is missing, the error
+    lists what could be undone."""
     if effects is not None and effects not in CHOICES:
         fix = f"one of {', '.join(CHOICES)}"
         problem = {"field": "effects", "problem": "not a choice", "fix": fix}

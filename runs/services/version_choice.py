@@ -45,7 +45,7 @@ class StartsStopped(VersionClosed):
 
 
 class StartsUnderWay(DurableAgentsError):
-    """Starts of the agent that are in progress don't end in time."""
+    """Starts of the agent were still in progress when the time limit passed."""
 
     status, code, title = 503, "starts-under-way", "Starts are still in progress"
 

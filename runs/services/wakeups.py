@@ -1,6 +1,6 @@
-"""Wake-up messages over django-q2.
-Wake-ups of workers: a message names a run as a hint; the run table is the queue. Only one function can be queued,
-because django-q2 would run any importable name and load any pickle."""
+"""Wake-ups of workers, sent over django-q2.
+A message names a run, but is only a hint; the run table is the queue. Only one function can be queued, because
+django-q2 would run any importable name and load any pickle."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ logging.getLogger("django-q").setLevel(logging.WARNING)
 
 
 class NotQueueable(TypeError):
-    """Only the allowed function can be queued, with one id."""
+    """Only the allowed function can be queued, with exactly one run id."""
 
     def __init__(self, what: str, why: str) -> None:
         super().__init__(

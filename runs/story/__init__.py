@@ -62,7 +62,7 @@ class Crash:
 
     @property
     def took(self) -> float | None:
-        """Return the seconds from the loss to the next worker's first step, as on the page of recoveries."""
+        """Return the seconds from the loss to the next worker's first step, as shown on the recoveries page."""
         return None if self.back_at is None else (self.back_at - self.at).total_seconds()
 
 
@@ -111,7 +111,7 @@ class Trouble:
 @dataclass(frozen=True, slots=True)
 class Want:
     """The parts of a story that a page shows.
-    Pages count from the newest; 0 means none. A size of None means all."""
+    Page numbers count from the newest page; 0 means no page. A size of None means all."""
 
     row_page: int = 1
     rows: int | None = None

@@ -1,5 +1,5 @@
-"""A run's transcript in pages, for which only the shown events are read.
-A row's place is its event and the position within that; `idx` counts within its conversation."""
+"""Pages of a run's transcript, for which only the events that are shown are read.
+A row's place consists of its event and its position within that event; `idx` counts within its conversation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def transcript(
     run_id: UUID, *, most: int, most_bytes: float = math.inf, since: Place = (0, 0), skip: int = 0
 ) -> list[Row]:
     """Return up to `most` messages from a position on, in the journal's order, after skipping some.
-    The result ends with the first row with which payloads exceed `most_bytes`."""
+    If the payloads exceed `most_bytes`, the result ends with the first row at which they do, but not before the
+    second."""
     with locked_story(run_id) as kept:
         transcript = kept.fold.transcript
         seqs, talks, owners = transcript.events, transcript.talks, transcript.owners

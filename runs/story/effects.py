@@ -21,9 +21,9 @@ class Effect:
     """A logical call with an effect. `status` selects its template.
 
     held, cleared, rejected, expired (at its gate) · sent, accepted, not_sent (in progress) · committed, failed,
-    unknown, settled_not · undone. `open` adds content from the payloads of these events. `touched` is the last event
-    that changed it, `late` a late result about attempt `told_of`, and `contradicted` the recorded outcome that it
-    contradicts, while unanswered (see `findings`).
+    unknown, settled_not · undone. `open` adds content from the payloads of the effect's events. `touched` is the last
+    event that changed the effect, and `late` is a late result about attempt `told_of`. `contradicted` is the recorded
+    outcome that the late result contradicts, until a person has answered it (see `findings`).
     """
 
     slot: str
@@ -52,7 +52,7 @@ class Effect:
     plan_hash: str = ""
     is_sender_done: bool = False
     is_sender_doubtful: bool = False
-    """Whether a worker that may have sent this attempt was given up without proof that it ended."""
+    """True if a worker that may have sent this attempt was given up without proof that it ended."""
     ended_pid: int = 0
     """Process id of the worker that last sent this attempt, if it provably ended before an outcome was recorded."""
     late: str = ""
@@ -174,7 +174,7 @@ def _gate(effects: Effects, line: Fact) -> None:
     if line.clear.get("tool") in (None, "", NO_TOOL):
         return
     earlier = effects.by_slot.get(effects._held.get(line.slot or "", ""))
-    # It is the same call, for which one approval isn't enough.
+    # This is another gate of the same call, for which one approval isn't enough.
     if earlier is not None and earlier.status == "cleared":
         del effects.by_slot[effects._held[line.slot or ""]]
         effects.tally["cleared"] -= 1

@@ -108,7 +108,7 @@ class Timeline:
 
 
 def _as_of(row: Row, pace: Pace, until: datetime, *, is_over: bool) -> Row:
-    """Return a copy that ends at `until`, in which visits have their bars."""
+    """Return a copy of the row as it is at `until`. If the row is a visit, the copy has its bars."""
     bars = [replace(bar) for bar in row.bars[-MAX_BARS:]]
     row = replace(row, bars=bars)
     if row.is_open and is_over:

@@ -37,7 +37,7 @@ register = template.Library()
 
 @register.filter
 def attribute(one: ShownAttribute) -> SafeString:
-    """Return an attribute's value: text from outside is returned as data, our own words as text."""
+    """Return an attribute's value as HTML. Text from outside is marked as data."""
     return format_html_join(", ", "{}", ((datum(text),) for text in one.texts)) if one.texts else visible(one.words)
 
 
@@ -86,7 +86,7 @@ def trace_link(run: Run) -> SafeString:
 
 @register.simple_tag(takes_context=True)
 def effect(context: template.Context, effect: Effect) -> SafeString:
-    """Return an effect of the lane as HTML. If it is cached, its payloads were not read."""
+    """Return an effect in the page's list of effects as HTML. If it is cached, its payloads were not read."""
     dossier = context["d"]
     html = dossier.drawn_effects.get(effect.face)
     if html is None:
@@ -125,7 +125,7 @@ def thing_said(context: template.Context, message: TranscriptMessage) -> SafeStr
 
 
 def _once(context: template.Context, face: Hashable, draw: Callable[[], str]) -> SafeString:
-    """Return cached HTML, or draw it and cache it with the run's fold."""
+    """Return cached HTML; if there is none, render it and cache it with the run's fold."""
     drawn = context["d"].drawn
     html = drawn.get(face)
     if html is None:

@@ -24,8 +24,8 @@ class Continuation:
         self.come: e.RunCarriedOn | None = None
         self.gone: e.RunRenewed | e.RunHandedOff | None = None
         self.gone_seq = self.end_seq = 0
-        self.told = 0  # how many events name a predecessor
-        self.late = 0  # a predecessor named in the middle of a journal
+        self.told = 0  # number of events that name a continuation
+        self.late = 0  # number of an event in the middle of the journal that names a predecessor
         self.carried: list[e.SignalCarried] = []
 
     def see(self, line: EventLine) -> None:

@@ -108,7 +108,7 @@ _FACTS: dict[type[e.Event], str] = {
 
 @dataclass(slots=True)
 class _Expected:
-    """The fact that should follow from the event. A set contains all valid values."""
+    """The ledger fact that should follow from an event. A set in `columns` contains all valid values of a column."""
 
     seq: int
     kind: str
@@ -223,7 +223,7 @@ def _digests(event: e.Event) -> Any:
         case e.ToolFailed():
             return digest_of(event.payload)
         case e.ToolReconciled(by="hook"):
-            # If a hook is queried while a cancelled run is settled, there is none.
+            # If a hook is queried while a cancelled run is settled, the fact has no digest.
             return {None, digest_of(payload_of(event).get("result"))}
         case e.ToolReconciled(by=by, verdict=verdict):
             return digest_of(payload_of(event).get("result")) if by.startswith("worker:") else verdict

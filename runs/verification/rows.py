@@ -98,7 +98,8 @@ class RunFields:
                 self.states = self.states | {"running"}
 
     def _move(self, event: e.RunMigrated) -> None:
-        """Apply a migration: the run continues if necessary, but a stopped one stays stopped."""
+        """Apply a migration.
+        If it re-entered a visit, the run may now be running, unless it was paused, pending or ended."""
         self.version, self.generation = event.to.partition("@")[2], event.generation
         self.node = event.node or self.node
         if event.how == REENTERED and not self.states & {"paused", "pending", *ENDED}:

@@ -15,7 +15,7 @@ from runs.models import Checkpoint, Incident, Signal
 class Checkpoints:
     """Checks that each visit has exactly one checkpoint, whose digest is in the visit's event.
 
-    Only as many of the oldest may be missing as expired on record."""
+    Only the oldest may be missing, and exactly as many as are recorded as expired."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
@@ -53,7 +53,7 @@ class Checkpoints:
 
 
 class Signals:
-    """Compares signals with the events that sent them, and with the calls that received them."""
+    """Compares the rows of signals with the events that recorded their arrival and the calls that took them."""
 
     NEEDS_NO_CONTENT = True
 
@@ -84,7 +84,7 @@ class Signals:
 
 
 class Incidents:
-    """Compares recoveries with their events."""
+    """Compares the rows of incidents (lost workers, runs cut off by a drain) with their events."""
 
     NEEDS_NO_CONTENT = True
 

@@ -1,6 +1,5 @@
 """Verification of waits.
-Verification of waits: each must have been opened by an event, and its row must have the outcome in the journal, or none
-yet."""
+An event must have opened each wait, and its row must agree with the journal on its outcome, if it has one."""
 
 from __future__ import annotations
 
@@ -198,8 +197,8 @@ class Waits:
                 yield f"the token of the call at slot {call[0]} belongs to {count} waits"
 
     def _is_repaired(self, row: Wait, repair: tuple[str, str, int] | None) -> bool:
-        """Return whether a person's action in the journal ended a stop that has no event, and record that.
-        The action covers nothing else: the row must not grant or use anything, and each action ends only one stop."""
+        """Return whether a person's action in the journal ended this stop, which has no event; if so, add a note.
+        Nothing else is accepted: the row must not grant or use anything, and each action accounts for only one stop."""
         if repair is None:
             return False
         resolution, by, seq = repair
@@ -249,9 +248,9 @@ class Waits:
             yield f"{what}: according to the row, {user} used it last; the journal says otherwise"
 
     def _is_put_off(self, row: Wait, known: _WaitRecord) -> bool:
-        """Return whether retries and halts can explain an extended deadline.
-        The time in which its run had ended or was halted is not counted for a reopened wait. Questions follow their
-        calendar: see approvals/deadlines.py."""
+        """Return whether retries and halts explain why the row's deadline is later than the journal's.
+        Time during which the run had ended or was halted extends a wait's deadline. For approvals, a calendar may
+        apply: see approvals/deadlines.py."""
         later, none = row.deadline - known.deadline, timedelta()
         over = [(self.journal.at[end - 1], self.journal.at[retry - 1]) for end, retry in known.pauses if end]
         most = sum((max(to - from_, none) + SLACK for from_, to in over), none)
@@ -262,8 +261,8 @@ class Waits:
         return none < later <= most
 
     def _token(self, key: Key) -> Any:
-        """Return the valid tokens.
-        A call's first wait has the token, but older versions moved it to the newest."""
+        """Return the value, or the set of values, that the row's token hash may have.
+        The token belongs to a call's first wait, but older versions moved it to the newest one."""
         if key.kind != Wait.Kind.WEBHOOK:
             return None
         token = self.tokens.get((key.slot, key.attempt))

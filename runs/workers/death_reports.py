@@ -54,7 +54,7 @@ class Clerk:
 
     def close(self, patience_seconds: float) -> None:
         """Report the remaining deaths and the supervisor's own end, within a time limit.
-        The next supervisor will find any others."""
+        The next supervisor finds the deaths that could not be reported by then."""
         self._is_closing = True
         self._woken.set()
         self._thread.join(patience_seconds)

@@ -1,7 +1,7 @@
 """Failover: runs of a lost worker are freed, or stopped for an operator after too many deaths.
 Proof of death has an immediate effect; suspicion takes time (runs/workers/failure_detector.py) and may be wrong, which
-the fence makes safe. An outage, or a machine that was suspended, frees no runs. If the process that recorded an end
-dies before it frees the runs, every watchdog finds them.
+the fence makes safe. An outage, or a machine that was suspended, frees no runs. If the process that recorded a worker's
+end dies before it frees that worker's runs, the other watchdogs find them.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ _ended_at = 0.0
 
 
 def watch() -> int:
-    """Find lost workers, and runs of ended workers. Returns the number of freed runs."""
+    """Find lost workers and runs of ended workers, and free these runs. Returns the number of freed runs."""
     return watch_with(members.roll_call(), is_thorough=True)
 
 
@@ -136,7 +136,7 @@ def _free_of_ended() -> int:
 
 
 def _suspect(now: float, called: members.Roll | None) -> int:
-    """Act on silence that has lasted long enough.
+    """Free the runs of workers that have been silent for too long.
     If several watchdogs notice it, the first to record it acts."""
     freed = 0
     for verdict in [] if called is None else _watcher().judge(called.members, called.server_age, now):
@@ -205,10 +205,10 @@ def _free(run_id: UUID, incarnation_id: UUID, proof: str, cause: Cause) -> bool 
 
 
 def _count_death(head: Head, run: Run, cause: Cause, *, has_progressed: bool) -> bool:
-    """Take the lease from the head, and count the death if the run may have caused it.
+    """Clear the lease in the head, and count the death if the run may have caused it.
     Returns whether it was counted. Only a proven death without progress since the claim counts; sending the same call
-    again is not progress. Other runs on the worker die together with a poison run, so from SOLO_FROM on only a death
-    while driven alone counts."""
+    again is not progress. A poison run also takes down the other runs on its worker, so once a run has SOLO_FROM
+    deaths, further ones count only if it was driven alone."""
     is_counted = cause == Cause.PROOF and not has_progressed and (head.deaths < SOLO_FROM or run.is_solo)
     head.deaths = (0 if has_progressed else head.deaths) + is_counted
     head.lease = None

@@ -1,16 +1,14 @@
 """Decides from the fleet's roll calls which silent workers are lost. Pure: no I/O, time is an argument.
 
-Proof of death is handled at once by runs/workers/failover.py. There are two cases without proof:
+Proof of death is handled at once by runs/workers/failover.py. Without proof, a worker is lost in two cases:
 - Suspicion: a worker's session lock is gone, and it has been silent for `GRACE_SECONDS`. This never applies on the host
-where the process is seen running, nor within one TTL of the server's start or this watcher's own start, because a
-restarted
-  or promoted server holds no locks.
+  where the process is seen running, nor within one TTL of the server's start or this watcher's own start, because a
+  restarted or promoted server holds no locks.
 - Silence longer than the TTL on the database's clock. If no process of the host sent a heartbeat, the host is
-considered gone;
-  otherwise only the worker is suspected (it may be stopped; the fence makes failover safe). Neither does this apply
-  within one TTL of the server's start, because no heartbeat could be stored before.
-The database's clock measures the silence. This watcher's monotonic clock measures whether it was awake itself. After a
-machine was suspended, or after an outage, every heartbeat looks old, so only uninterrupted watching counts.
+  considered gone; otherwise only the worker is suspected (it may be stopped; the fence makes failover safe). This
+  doesn't apply within one TTL of the server's start either, because no heartbeat could be stored before.
+The database's clock measures the silence. This watcher's monotonic clock measures whether the watcher itself was awake.
+After a machine was suspended, or after an outage, every heartbeat looks old, so only uninterrupted watching counts.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ class Verdict:
 
 
 class Watcher:
-    """The observations of one process from the roll calls."""
+    """Judges which workers are lost, from the roll calls that this process has seen so far."""
 
     def __init__(self, ttl_seconds: float, is_running_here: Callable[[Member], bool]) -> None:
         self._ttl, self._is_running_here = ttl_seconds, is_running_here

@@ -35,7 +35,7 @@ class Nursery:
     """The supervisor's handle on the nursery."""
 
     def __init__(self, start: Callable[[socket.socket, socket.socket], int]) -> None:
-        """Start the nursery by `start` (`by_exec`, `by_fork`), which receives both ends of the link.
+        """Start the nursery with `start`, which comes from `by_exec` or `by_fork` and receives both ends of the link.
         Call this in the main thread. Raises OSError."""
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
@@ -70,8 +70,8 @@ class Nursery:
 
     def bear(self, number: int, report: int) -> int:
         """Fork cluster `number`, which reports through the pipe `report`.
-        Returns its sentinel's pid. Raises OSError. After an error the nursery is unusable. A cluster that was forked
-        nevertheless ends when its pipe is closed."""
+        Returns its sentinel's pid. Raises OSError. After an error the nursery is unusable. If a cluster was forked all
+        the same, it ends when its pipe is closed."""
         socket.send_fds(self._control, [b"%d" % number], [report])
         pid = int(self._control.recv(64) or 0)
         if not pid:

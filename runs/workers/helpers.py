@@ -55,7 +55,7 @@ class Helper:
             self._process.terminate()
 
     def end(self, seconds: float) -> None:
-        """Wait for the process to end after `terminate`, then kill it."""
+        """Wait up to `seconds` for the process to end after `terminate`; kill it if it doesn't."""
         if self._process is None:
             return
         try:

@@ -1,6 +1,6 @@
 """A worker's housekeeping in one thread: find dead workers, sweep due items, record late results.
-One worker per second sweeps for the fleet, but each one watches on its own, because it remembers which processes were
-silent."""
+About once a second, one of the workers sweeps on behalf of the whole fleet. Every worker watches for dead ones by
+itself, because it must remember how long each process has been silent."""
 
 from __future__ import annotations
 
@@ -148,8 +148,8 @@ class Housekeeping:
     # --- families ---
 
     def note_end(self, run_id: UUID) -> None:
-        """Handle a run that ended here. Its end is then reported to its parent, and the next run of its key is
-        started."""
+        """Arrange for the end of a run driven here to be reported to its parent, and for the next run with its business
+        key to be started."""
         self._ended.append(run_id)
         if self._telling is None or self._telling.done():
             self._telling = asyncio.create_task(self._tell(), name="telling parents")
@@ -179,7 +179,7 @@ class Housekeeping:
         return True
 
     def record_late(self, late: LateAnswer) -> None:
-        """Record a late result for a run that another worker has. Retries as often as needed."""
+        """Record a late result for a run that another worker has taken over. Retries as often as needed."""
         task = asyncio.create_task(self._keep_handing_in(late), name=f"late answer {late.slot} of {late.run_id}")
         self.late.add(task)
         task.add_done_callback(self.late.discard)

@@ -1,5 +1,5 @@
-"""A worker's round, in one statement that is executed often.
-The statement reads runs recorded as its own, stop requests for its runs, and solo runs."""
+"""A worker's periodic check of the database, in a single statement, because it is executed often.
+The statement reads the runs that this worker owns, stop requests for the runs that it drives, and waiting solo runs."""
 
 from __future__ import annotations
 

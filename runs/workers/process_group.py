@@ -152,7 +152,7 @@ class Tree:
         return worker is not None and procfs.send(worker.identity.pid, worker.identity.born_ticks, signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL all processes. `is_over` tells when the drain has finished."""
+        """SIGKILL all processes. `is_over` tells when all of them are gone."""
         for member in self.members:
             procfs.send(member.identity.pid, member.identity.born_ticks, signal.SIGKILL)
         # The process isn't reaped yet, so its pid is still its own.
@@ -160,9 +160,9 @@ class Tree:
 
     def is_over(self) -> bool:
         """Return whether the session's last process is dead and reaped.
-        Kills processes that were just being forked. The sentinel is reaped here and last, so that its pid, which is the
-        session's id, is not reused before. Adopted processes are reaped by `procfs.reap_orphans`; this waits for
-        that."""
+        Kills processes that were just being forked. The sentinel is reaped here, after all others, so that its pid,
+        which is also the session's id, can't be reused earlier. Adopted processes are reaped by `procfs.reap_orphans`;
+        until then, the result is False."""
         is_empty = True
         for entry in procfs.of_session(self.sentinel_pid):
             if entry.pid == self.sentinel_pid:

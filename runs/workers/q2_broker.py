@@ -1,8 +1,8 @@
 """django-q2's broker on its own table.
-It takes batches of messages with SKIP LOCKED, oldest first on the database's clock. A row holds only an id, so no
-pickle is ever loaded from the database. A message is deleted as it is taken; if it is lost, the delay is at most the
-few seconds until every host checks by itself. Hosts are notified directly (runs/services/wakeups.py), so pushers need
-not hurry.
+It takes batches of messages with SKIP LOCKED, in the order of their ids. A row holds only an id, so no pickle is ever
+loaded from the database. A message is deleted as it is taken; if it is lost, its run starts at most a few seconds
+later, when a host checks the run table by itself. Hosts are notified directly (runs/services/wakeups.py), so pushers
+need not hurry.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from runs.services.wakeups import DRIVE, ENQUEUE_SQL, is_run_id, ring
 
 # Hosts check the run table every second even without a message.
 PACE_SECONDS = 5.0
-# One wake-up stands for the whole batch, because a host claims runs until its slots are full.
+# One wake-up is enough for the whole batch, because a host claims runs until its slots are full.
 BATCH = 500
 
 _TAKE = """
@@ -149,7 +149,7 @@ class DoorbellBroker(Broker):
 
     @staticmethod
     def get_connection(list_key: str | None = None) -> None:
-        """Return None. The stock broker connects here, so a sentinel that started during an outage would die."""
+        """Return None. The stock broker would connect here, and a sentinel that starts during an outage would die."""
 
 
 def _package(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:

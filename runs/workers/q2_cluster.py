@@ -1,8 +1,9 @@
 """One django-q2 cluster of two processes: the sentinel, which has pusher and monitor threads, and one worker.
 
-django-q2 survives few deaths: orphans continue, and a worker killed while idle holds the queue's lock. So the worker
-dies with its sentinel, and the supervisor replaces both. Each process reports `<role> <pid> <start time> <incarnation>`
-through the report pipe. The sentinel ignores SIGTERM, so that a signal to the group only drains the worker.
+django-q2 doesn't recover from most process deaths: orphans keep running, and a worker that is killed while idle never
+releases the queue's lock. So the worker dies with its sentinel, and the supervisor replaces both. Each process reports
+`<role> <pid> <start time> <incarnation>` through the report pipe. The sentinel ignores SIGTERM, so that a signal to the
+group only drains the worker.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ ROOM_PAUSE_SECONDS = 30.0
 # Time for which a run is left to other workers if this process lacks its key. Doubled each time.
 KEYLESS_SECONDS, MAX_KEYLESS_SECONDS = 30.0, 300.0
 MAX_KEYLESS = 1000  # with more such runs, nothing is claimed until some may be tried again
-IDLE_LOOK_SECONDS = 3.0  # interval of checks without runs to drive, to find runs whose claim's answer was lost
+IDLE_LOOK_SECONDS = 3.0  # interval of checks without runs to drive, to find runs whose claim's response was lost
 
 
 async def _prepare(link: Connection) -> None:
@@ -95,7 +95,7 @@ async def _prepare(link: Connection) -> None:
 
 
 class Keyless:
-    """Runs whose keys this process lacks. Each is left to other workers for a while."""
+    """Runs whose encryption keys this process lacks. Each is left to other workers for a while."""
 
     def __init__(self) -> None:
         self._pauses: dict[UUID, tuple[float, float]] = {}  # end and length of the pause for each run
@@ -244,8 +244,8 @@ class Host:
                 self._bell.set()
 
     async def _call_all(self, pool: Pool) -> None:
-        """Pass on to all workers a call that names this one, because it is full.
-        If the new call is lost, workers notice the run by checking each second."""
+        """Pass a wake-up that names this worker on to all workers, because this one is full or draining.
+        If the new wake-up is lost, workers find the run when they check the database, every second."""
         self._is_called = False
         try:
             async with pool.connection() as link:
@@ -256,7 +256,7 @@ class Host:
     # --- claiming ---
 
     async def _fill(self, pool: Pool, lent: Runtime, bell: AsyncBell) -> None:
-        """Claim whenever there is room and a reason to check. Errors of single runs never end this."""
+        """Claim whenever there is room and a reason to check. An error with a single run never ends the loop."""
         patience, away = Patience(), log_messages.Outage(log, "claiming")
         while self._drain_at is None:
             self._bell.clear()
@@ -327,7 +327,7 @@ class Host:
 
     async def _go_round(self, pool: Pool, lent: Runtime, bell: AsyncBell) -> None:
         """Reclaim this worker's runs that aren't driven, and pass on stop requests.
-        The response to the claim of such a run was lost."""
+        Such a run was claimed, but the response to the claim was lost."""
         async with pool.connection() as link:
             await self._loaded.announce(link)
             await prices.table.refresh_with(link)
@@ -372,7 +372,7 @@ class Host:
     def _make_room(self, news: Round) -> None:
         """Make room for a waiting solo run if this worker was chosen.
         The worker then claims nothing, and hands its runs over. If no other worker can replace it, it does so only for
-        limited periods, because its calls may take long while other ready runs wait."""
+        limited periods: handing over may have to wait for long calls, and other ready runs wait meanwhile."""
         now, was = time.monotonic(), self._makes_room
         is_chosen = news.is_solo_waiting and news.chosen == self.worker.id and now >= self._no_room_until
         if is_chosen and not was:
@@ -458,7 +458,7 @@ class Host:
 
     async def _hand_over(self, journal: PgJournal, claimed_seq: int) -> None:
         """Release a run that was cut off at the drain's deadline, so that it doesn't count as a death.
-        The run's calls are in doubt."""
+        The outcomes of its calls in flight are unknown."""
         run_id = UUID(journal.run_id)
         try:
             read_standing = partial(progress_at_loss, run_id, claimed_seq=claimed_seq)
@@ -473,7 +473,7 @@ class Host:
             log.warning("run %s: cut off at the drain's deadline; the watchdog frees it (%s)", journal.run_id, error)
 
     async def _leave_to_others(self, journal: PgJournal, run_id: UUID, missing: KeyMissing) -> None:
-        """Release a run whose key this process lacks, because another worker may have it."""
+        """Release a run whose encryption key this process lacks, because another worker may have it."""
         self._keyless.note(run_id)
         log.error("run %s: released, since its key is missing here: %s", run_id, first_line(missing))
         event = e.RunReleased(reason=f"{e.KEY_MISSING}{printable(first_line(missing))[:500]}")

@@ -1,6 +1,6 @@
-"""A worker's membership: its row, and a session lock, which the database releases with the connection.
-Without either, the worker fences itself: it claims and sends nothing new, but it commits results, because the lease
-decides whether they are accepted."""
+"""A worker's membership: its row, and a session lock, which the database releases when the connection ends.
+If either is missing, the worker fences itself: it claims and sends nothing new, but it commits results, because the
+lease decides whether they are accepted."""
 
 from __future__ import annotations
 

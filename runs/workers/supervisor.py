@@ -233,7 +233,7 @@ class Supervisor:
         self._watch_fall(tree)
 
     def _watch_fall(self, tree: Tree) -> None:
-        """Report the worker once it is dead, of which a sent signal is no proof.
+        """Report the worker once it is really dead: having sent a signal proves nothing.
         Forget the tree when all its processes are dead."""
         tree.listen()
         worker = tree.worker
@@ -265,7 +265,7 @@ class Supervisor:
         self._nursery_at = 0.0
 
     def _renew(self) -> None:
-        """Do one turn of a renewal: one worker at a time, with at most one extra worker at a time."""
+        """Do one step of a renewal, which replaces one worker at a time and runs at most one extra worker."""
         if self._coming is not None:
             self._hear(self._coming)
             if self._coming.trouble():

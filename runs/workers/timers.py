@@ -97,7 +97,7 @@ def _fire() -> int | None:
 
 
 def _act_on_due(until: float) -> bool:
-    """Handle due waits that need more than a resolution. Returns False if more may be due."""
+    """Handle due waits of the kinds that need more than a fixed resolution. Returns False if more may be due."""
     with connection.cursor() as cursor:
         cursor.execute(DUE, [_passed_over(), list(RESOLUTIONS), BATCH])
         due = cursor.fetchall()
@@ -136,7 +136,7 @@ def _passed_over() -> list[UUID]:
 
 
 def tell_parents() -> int:
-    """Report ends of children that were not reported yet, every few seconds. Returns how many."""
+    """Report to parents the ends of children that were not reported yet. Called every few seconds. Returns how many."""
     return sum(_tell(parent, children) for parent, children in ends.untold(excluding=_passed_over()).items())
 
 
@@ -169,7 +169,7 @@ def show_who_waits_for_nothing() -> int:
 
 
 def ask_for_time() -> int:
-    """Ask people about runs that exceeded their time limit, every few seconds."""
+    """Ask people about runs that exceeded their time limit. Called every few seconds."""
     with connection.cursor() as cursor:
         cursor.execute(_TIME_UP, [BATCH])
         run_ids = [row[0] for row in cursor.fetchall()]
@@ -185,7 +185,7 @@ def ask_for_time() -> int:
 
 
 def sweep_promptly() -> None:
-    """Call the features' prompt sweeps."""
+    """Call the features' sweeps that can't wait for the next regular sweep."""
     until = time.monotonic() + PASS_SECONDS
     for prompt in features.parts_of_all(lambda each: each.prompt_sweeps):
         _call(prompt.act, until)
@@ -223,7 +223,7 @@ def retire() -> None:
 
 
 def retire_processes() -> int:
-    """Delete processes that ended over a week ago, except those that may still be alive.
+    """Delete the rows of processes that ended over a week ago, except those that may still be alive.
     Journals keep the names of their workers."""
     with connection.cursor() as cursor:
         cursor.execute(
@@ -257,8 +257,8 @@ def _expire(wait_id: UUID, run_id: UUID) -> None:
 
 
 def sweep_starts() -> int:
-    """Start queued runs that are due, and end late starts.
-    Returns the larger number of runs found by the two."""
+    """Start queued runs whose turn has come, and give up runs that did not start in time.
+    Returns how many runs the two steps found: the larger of the two numbers."""
     return max(
         act_on_each(turns.ended, turns.pass_on, "it has ended, but others are queued behind it"),
         act_on_each(turns.late, turns.give_up, "it should have started by now"),

@@ -1,6 +1,6 @@
 """A django-q2 worker process with the host that drives runs; messages only wake it.
-Unless it is killed, it exits when it is drained after SIGTERM (0), when its host died (70), or when it was declared
-dead (71)."""
+Unless it is killed, it exits when it has drained after SIGTERM (0), when its host has died (70), when it was declared
+dead (71), when a drain takes too long (75), or when it may not serve (78)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ log = logging.getLogger("runs.worker")
 
 def drive(*run_ids: str) -> None:
     """Wake the host, because these runs became ready.
-    The ids are only hints; the run table decides. The only function that may be queued."""
+    The ids are only hints; the run table decides. This is the only function that may be queued."""
     if _worker is not None:
         _worker.ring()
 
@@ -60,7 +60,7 @@ def drain_seconds() -> float:
 
 def drain_limit_seconds() -> float:
     """Return a drain's longest duration.
-    Unsafe calls keep their own timeout, because after cutting one off, a person must settle it."""
+    Unsafe calls keep their own timeout, because if one is cut off, a person must settle its outcome."""
     unsafe = [tool.timeout for agent in registry.agents() for tool in agent.all_tools() if tool.is_unsafe]
     return drain_seconds() + max(unsafe, default=0.0) + DRAIN_GRACE_SECONDS
 
@@ -233,7 +233,7 @@ _worker: Worker | None = None
 
 def start_worker(*, name: str, pulse: Callable[[bool], None]) -> None:
     """Make this process a worker.
-    `pulse` is called each second from the event loop, with whether the worker already serves."""
+    `pulse` is called each second from the event loop; its argument tells whether the worker already serves."""
     global _worker
     _worker = Worker(name=name, pulse=pulse)
     _worker.start()

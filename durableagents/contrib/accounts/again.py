@@ -42,8 +42,8 @@ class Again(Page):
 class Risky(Page):
     """A page whose POST needs recent authentication.
 
-    `risky` completes the question; if empty, no authentication is required. Errors in the form come first, so that
-    nobody authenticates for a form that is refused anyway.
+    `risky` completes "Confirm your identity to …"; if empty, no authentication is required. Errors in the form are
+    reported first, so that nobody authenticates for a form that is then refused anyway.
     """
 
     risky = ""
@@ -93,10 +93,10 @@ def asked_again(request: HttpRequest, what: str, keeps: bool = True) -> HttpResp
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The outcome of asking.
+    """The outcome of asking for authentication.
 
-    `page` is the response to a missing or wrong proof. Without a missing or wrong proof the form continues, with the
-    signature of a passkey if one was used.
+    `page` is the response if the proof was missing or wrong. Otherwise it is None, and the form can be processed;
+    `signed` is the passkey's signature if a passkey was used.
     """
 
     page: HttpResponse | None = None
@@ -136,7 +136,7 @@ def ask_for(request: HttpRequest, what: str, *, keeps: bool = True, terms: dict[
 
 
 def with_retry(response: HttpResponse, refusal: DurableAgentsError | None) -> HttpResponse:
-    """Add the time of the next possible attempt to the response of a refusal."""
+    """Add a Retry-After header to the response if the refusal is due to throttling or overload."""
     if refusal is not None and refusal.status in (429, 503):
         response["Retry-After"] = str(getattr(refusal, "wait_seconds", RETRY_AFTER_SECONDS))
     return response
@@ -145,7 +145,7 @@ def with_retry(response: HttpResponse, refusal: DurableAgentsError | None) -> Ht
 def passkey_to_show(user: User, terms: dict[str, Any]) -> dict[str, Any]:
     """Return the context of a page that asks for a factor.
 
-    It tells whether there is a device, and has the options for passkeys if they are usable.
+    It tells whether the user has an authenticator app, and contains the options for passkeys if they can be used.
     """
     told: dict[str, Any] = {"has_device": factors.has_device(user)}
     if passkeys.is_usable(user):

@@ -41,7 +41,7 @@ def challenge_of(terms: dict[str, Any]) -> bytes:
 
 
 def key_digest(public_key: bytes) -> str:
-    """Return the digest of a public key, by which records name the passkey."""
+    """Return the digest of a public key, which identifies the passkey in records."""
     return hashlib.sha256(public_key).hexdigest()
 
 
@@ -87,7 +87,7 @@ class Signed:
 
     @property
     def counter(self) -> int:
-        """Return the device's signature counter; 0 if the device doesn't count."""
+        """Return the device's signature counter; 0 if it has none."""
         return int.from_bytes(self.authenticator_data[33:37], "big")
 
     def problem(self) -> str:
@@ -113,7 +113,7 @@ class Signed:
 
 
 def _lacking(client: Any, device: Any, signed: Signed) -> str:
-    """Return the problem found before the signature is checked."""
+    """Return why the assertion is invalid, without checking its signature; empty if nothing is wrong."""
     if client.type != "webauthn.get":
         return "it is no assertion"
     if client.challenge != signed.challenge:

@@ -41,7 +41,7 @@ class Caller:
 
 
 def ask(request: HttpRequest, user: User, strength: str, next_: str) -> str | None:
-    """Return the page that asks for a second factor, or sets one up if the role requires it; None otherwise."""
+    """Return the URL of the page that asks for a second factor, or sets up a required one; None if neither applies."""
     where = "sign_in_code" if factors.has_factor(user) else "sign_in_factor" if needs_factor(user) else ""
     if not where:
         return None
@@ -74,7 +74,7 @@ def let_in(request: HttpRequest, user: User, *, strength: str) -> None:
 
 
 def grown(request: HttpRequest, kind: str) -> None:
-    """Raise the session's strength after a second factor was set up, and give it a new key."""
+    """Raise the session's strength after a second factor was set up, and give the session a new key."""
     shrunk(request)
     request.session[STRENGTH] += f"+{kind}"
     request.session[HAS_FACTOR] = True

@@ -49,13 +49,13 @@ class WrongCode(DurableAgentsError):
 
 
 class NoCode(WrongCode):
-    """The input doesn't have the form of a device's code, so it doesn't count as a guess."""
+    """The input doesn't look like a code from an authenticator app, so it doesn't count as a guess."""
 
     told = "Enter the six-digit code from your app."
 
 
 class NoCodeOfEither(NoCode):
-    """The input has the form of neither kind of code."""
+    """The input looks like neither a code from an authenticator app nor a recovery code."""
 
     told = "Enter the six-digit code from your app, or an eight-digit recovery code."
 
@@ -262,7 +262,7 @@ def now_seconds() -> float:
 
 
 def new_codes(user: User) -> list[str]:
-    """Replace the recovery codes. Called in the transaction of the act, inside the `of` context."""
+    """Replace the recovery codes. Must be called in the transaction of the act, in a `sealed_for` block."""
     Authenticator.objects.filter(user_id=user.pk, type=Authenticator.Type.RECOVERY_CODES).delete()
     codes = Authenticator(type=Authenticator.Type.RECOVERY_CODES).wrap()
     return list(codes.activate(user).generate_codes())

@@ -1,6 +1,6 @@
 """Create the first administrator through a link.
 
-Only a shell on the machine prints the link, so that nobody else can take over the console first. The link works once,
+The link is printed only in a shell on the server, so that nobody else can take over the console first. It works once,
 for one day, and only while there is no administrator.
 """
 
@@ -44,7 +44,7 @@ def is_open() -> bool:
 
 
 def new_link(by: Actor) -> str:
-    """Return a new link for the first administrator; earlier links end. Raises AlreadySetUp."""
+    """Return a new link for the first administrator, and invalidate earlier links. Raises AlreadySetUp."""
     token = links.token()
     link = links.address(
         "setup_claim", token

@@ -25,9 +25,9 @@ _courier = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mail")
 
 
 def later(job: Callable[[], None]) -> Future[None]:
-    """Queue a job behind those waiting; it runs, with its own database connection.
+    """Queue a job. It runs after those already waiting, with its own database connection.
 
-    Raises Busy if too many jobs wait.
+    Raises Busy if too many jobs are waiting.
     """
     if not _room.acquire(blocking=False):
         raise Busy("Too much mail is waiting to be sent")

@@ -5,8 +5,8 @@ Imported only when used, because workers don't need the libraries.
 
 # django-allauth's view and adapter provide discovery, one-time state, PKCE and the exchange of the code. This module
 # adds the nonce, checks the token's signature by the issuer's published keys with named algorithms, and checks that the
-# issuer is the configured one rather than the one that its document claims. allauth's part ends before it would look
-# for an account (provider_links.py).
+# issuer is the configured one rather than the one that its document claims. allauth's processing is stopped before it
+# looks up an account (provider_links.py does that).
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ class _Session(requests.Session):
 
 class _Login(SocialLogin):  # type: ignore[misc]
     def lookup(self) -> None:
-        """End django-allauth's part here. It would find accounts by a provider's name, and write to them."""
+        """Stop django-allauth's processing here. It would look up accounts by a provider's name, and change them."""
         raise ImmediateHttpResponse(HttpResponse())
 
 

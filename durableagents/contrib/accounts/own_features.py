@@ -23,7 +23,7 @@ PAGES = (
 
 
 def sign_in_panel(request: HttpRequest) -> tuple[str, dict[str, Any]]:
-    """Return the further ways to sign in, for the sign-in page."""
+    """Return template and context for the other ways to sign in, shown on the sign-in page."""
     return "accounts/ways.html", {
         "next": next_of(request),
         "providers": settings.DURABLEAGENTS.oidc,

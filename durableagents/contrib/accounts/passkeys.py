@@ -31,7 +31,7 @@ from ledger.web.text_safety import is_hidden
 PASSKEY = "passkey"
 MOST, MAX_NAME = 20, 60
 # A device with a signature counter never repeats a value, so a repeated value means that the passkey was copied. Most
-# passkeys don't count.
+# passkeys have no counter.
 _USE = """
     UPDATE mfa_authenticator
     SET data = jsonb_set(data, '{sign_count}', to_jsonb(%(count)s::bigint)), last_used_at = clock_timestamp()
@@ -78,7 +78,7 @@ def of_account(user: User) -> list[Passkey]:
 
 
 def _read(row: Authenticator) -> Passkey:
-    """Parse a row. Called inside `of`."""
+    """Parse a row. Must be called in a `sealed_for` block."""
     data = row.data if isinstance(row.data, dict) else {}
     plain = (row.pk, str(data.get("name", "")), row.created_at, row.last_used_at)
     try:

@@ -128,8 +128,8 @@ def _linked(provider: OidcProvider, claims: dict[str, Any]) -> User | None:
 def _by_address(provider: OidcProvider, claims: dict[str, Any]) -> User | None:
     """Return the only account with the address that the issuer verified. Raises AddressNotPlain.
 
-    The issuer must be allowed to speak for the address's domain. The database's upper() maps `ı` to `I` and `ſ` to `S`,
-    so it only narrows the search: addresses are equal if they are ASCII and the same in lower case.
+    The address's domain must be one for which the issuer is trusted. The database's upper() maps `ı` to `I` and `ſ` to
+    `S`, so it only narrows the search: addresses are equal if they are ASCII and the same in lower case.
     """
     address = claims.get("email")
     if claims.get("email_verified") is not True or not isinstance(address, str) or "\x00" in address:

@@ -1,7 +1,7 @@
 """Reset passwords by a link, mailed to the account's address or made by an administrator."""
 
 # The links are Django's: each names the account and is valid until it is used, until the next sign-in, or for four
-# hours. An administrator's link also names its maker, and ends when the maker loses the right to make it.
+# hours. An administrator's link also names its maker, and becomes invalid when the maker loses the right.
 
 from __future__ import annotations
 

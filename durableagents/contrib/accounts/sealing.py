@@ -1,6 +1,6 @@
 """Encrypt the secrets of second factors under a derived key, each bound to its account.
 
-So neither a copy of the tables nor a row moved to another account gives access.
+Neither a copy of the tables nor a row moved to another account gives access.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def data_of(row: Any) -> dict[str, Any]:
 
 
 def counted(data: dict[str, Any], name: str, *, default: int | None = None) -> int:
-    """Return a number from the data that the database can increment. Raises FactorUnreadable."""
+    """Return a counter from the data, if the database can increment it. Raises FactorUnreadable."""
     found = data.get(name, default)
     if type(found) is not int or not 0 <= found < 2**62:
         raise FactorUnreadable

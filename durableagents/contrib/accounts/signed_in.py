@@ -47,7 +47,10 @@ _END = "DELETE FROM django_session WHERE session_key = ANY (%s)"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One session as shown. `seen_at` is accurate to the minute; None if all that is known is the last half hour."""
+    """One session, for display.
+
+    `seen_at` is accurate to the minute; None means only that the session was used within the last half hour.
+    """
 
     id: str
     since: datetime
@@ -154,9 +157,9 @@ def places(user: User, session_key: str | None = None) -> list[Place]:
 
 
 def _last_seen(since: datetime, ends: datetime) -> datetime | None:
-    """Return when the user was last active.
+    """Return when the user was last active; None if unknown.
 
-    This is half an hour before the session's end, unless the twelve-hour limit is near.
+    A session ends half an hour after the last activity. The time is unknown if the twelve-hour limit ends it earlier.
     """
     return ends - IDLE if ends < since + MAX_LIFETIME - timedelta(minutes=1) else None
 

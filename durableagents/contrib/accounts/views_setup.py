@@ -159,7 +159,7 @@ def _asked(statement: str, parameters: Any) -> Any:
 
 
 def _backups() -> Item:
-    """Return what the database knows about its log archive. The database can't see dumps or copies of the keys."""
+    """Return what the database knows about WAL archiving. It can't know about dumps or copies of the keys."""
     mode, archived = _asked(_ARCHIVED, [])
     keys = (
         f"Keep a copy of {settings.DURABLEAGENTS_MASTER_KEY_FILE.name} elsewhere: backups can't be restored without it."

@@ -54,7 +54,7 @@ def forecast(
     """Return the forecast as JSON.
 
     It contains the number of runs per state, the number of runs on which the action `may` succeed, and refusals by code
-    and text with examples. `undoable` is the number of runs with effects for which a cancellation needs a decision.
+    and text with examples. `undoable` is the number of runs with effects that a cancellation could undo.
     """
     request = Request(action, fields, by, held, database_now())
     states: Counter[str] = Counter()

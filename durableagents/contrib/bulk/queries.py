@@ -78,7 +78,7 @@ def _by_attributes(filters: Filters, most: int) -> list[UUID]:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A batch with counts of outcomes. `left` counts runs that are pending or, in a stopped batch, never done."""
+    """A batch with counts of outcomes. `left` counts runs not yet processed or, in a stopped batch, never processed."""
 
     batch: Batch
     done: int

@@ -1,4 +1,4 @@
-"""Verify batches: each record about a run must belong to an authentic batch that has the run and acted on it once."""
+"""Verify batches: a record that names a batch must match an authentic batch that contains the run and acted once."""
 
 from __future__ import annotations
 

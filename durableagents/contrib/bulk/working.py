@@ -160,7 +160,7 @@ def _do(batch: Batch, item: BatchItem) -> tuple[str, str, str]:
 def _parameters(batch: Batch, item: BatchItem, run: Run) -> dict[str, Any]:
     """Return the parameters for this run. Raises IllegalTransition.
 
-    A verdict is only for the outcome that was unknown at the request.
+    A verdict applies only to the call whose outcome was unknown when the batch was requested.
     """
     if batch.action != "reconcile":
         return dict(batch.said)

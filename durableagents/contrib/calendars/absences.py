@@ -43,7 +43,7 @@ def find(absence_id: int) -> Absence:
 
 
 def record_absence(body: AbsenceBody, *, by: Actor) -> Absence:
-    """Record an absence: your own or, as an administrator, anybody's. A deputy named with it stands in meanwhile.
+    """Record an absence: your own or, as an administrator, anybody's. It may name a deputy for that time.
 
     Raises InvalidInput (naming the wrong field), Forbidden, JustificationRequired; and Proposed if changes of queues
     need two people and a deputy of another person is named.

@@ -68,7 +68,7 @@ class BusinessDeadlines(Deadlines):
         return super().counter(course) if calendar is None else calendar.between
 
     def shifted(self, due: Sequence[str], course: Course, by: timedelta) -> list[str]:
-        """Return these reminder times, moved later by this much."""
+        """Return the reminder times `due`, each moved later by `by`."""
         return [self.later(course, datetime.fromisoformat(each), by).isoformat() for each in due]
 
     def stop_clock(self, approval: Approval, wait: Wait, now: datetime) -> MovedClock | None:
@@ -178,7 +178,7 @@ def _with_rest(fields: dict[str, Any], course: Course, due: list[str], now: date
 def _carry_on(following: Approval, wait_id: UUID, slot: str, known: Progress, now: datetime) -> list[e.Event]:
     """Escalate the next revision to the queues that were already asked, with the same deadlines.
 
-    So changing the plan takes the question away from no queue.
+    So no queue loses the question when the plan is changed.
     """
     steps = [each["to"] for each in (known.course.terms or {}).get("steps", [])]
     for n, to in enumerate(known.went, 1):

@@ -58,7 +58,7 @@ def name_deputy(body: DeputyBody, *, by: Actor) -> Deputy:
 @two_person("queues", needs=PERMISSION, moving=frozenset({"starts_at"}))
 @transaction.atomic
 def name_deputy_for_other(body: DeputyBody, *, by: Actor) -> Deputy:
-    """Name another person's deputy, which gives the right to decide. Raises as `name_deputy` does."""
+    """Name another person's deputy, which gives the deputy the right to decide. Raises as `name_deputy` does."""
     return save_deputy(body, None, by=by)
 
 
@@ -111,7 +111,10 @@ def own_account(name: str, by: Actor) -> User | None:
 
 
 def needs_second_person(by: Actor) -> bool:
-    """Return whether the request needs a second person anyway: made by API key under the two-person rule."""
+    """Return whether even a request about the actor's own deputy needs a second person.
+
+    It does if it is made by API key under the two-person rule.
+    """
     return by.kind == "key" and is_guarded("queues")
 
 
@@ -201,7 +204,7 @@ def _queue(name: str) -> Queue | None:
 def _roles_at(principal: User, queue: Queue | None) -> list[str]:
     """Return the roles by which the principal decides in these queues. Raises InvalidInput if there are none.
 
-    So a deputy can't name a further deputy.
+    Roles that the principal only represents as a deputy don't count, so a deputy can't name another deputy for them.
     """
     held = roles(principal)
     found = [queue] if queue is not None else Queue.objects.exclude(state=Queue.State.REMOVED).order_by("name")

@@ -62,10 +62,10 @@ def on_due(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
 
 
 def act_on_due(excluding: list[UUID], until: float) -> list[tuple[UUID, UUID, Exception]]:
-    """Send reminders of near deadlines, and escalate questions whose deciders are all away.
+    """Send reminders of approaching deadlines, and escalate questions whose deciders are all away.
 
-    Skips those in `excluding`. The cost is proportional to the number of due approvals. Returns the failures as run and
-    error.
+    Skips the approvals in `excluding`. The cost is proportional to the number of due approvals. Returns the failures as
+    approval, run and error.
     """
     with connection.cursor() as cursor:
         cursor.execute(_DUE, [excluding, BATCH])

@@ -73,8 +73,8 @@ class Calendar:
     def _by_the_wall(self, since: datetime) -> Iterator[tuple[datetime, datetime]]:
         """Yield shifts by the local clock.
 
-        At a clock change, a shift lasts from the first occurrence of its start time to the last of its end time. An end
-        at midnight ends the day only once.
+        At a clock change, a shift lasts from the first occurrence of its start time to the last of its end time. If
+        the end is midnight, its first occurrence counts.
         """
         zone = zone_of(self.zone)
         day = since.astimezone(zone).date()

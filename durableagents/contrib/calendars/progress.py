@@ -24,8 +24,9 @@ from runs.engine.tape import payload_of
 class Progress:
     """The state of an approval's deadlines, from the journal of its slot.
 
-    `reminders` and `escalations` count all approvals at the slot, to number the next one. `went` lists the queues to
-    which this approval was escalated, `asked` its open inquiries, and `due` its next reminders.
+    `reminders` and `escalations` are totals for all approvals at the slot, from which the next one gets its number.
+    `went` lists the queues to which this approval was escalated, `asked` its open inquiries, and `due` its next
+    reminders.
     """
 
     course: Course

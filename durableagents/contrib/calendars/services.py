@@ -92,8 +92,8 @@ class StepBody(Strict):
 
 
 class TimingBody(SteerBody):
-    """All time settings of a queue; a missing field is unset. `remind`: percentages of the time after which reminders
-    are sent. `every_hours`: first interval of reminders for approvals without expiry. `clock_stops_hours`: the longest
+    """All time settings of a queue; a missing field is unset. `remind`: reminders are sent after these percentages of
+    the time. `every_hours`: first interval of reminders for approvals without expiry. `clock_stops_hours`: the longest
     time for which an inquiry may stop the clock."""
 
     calendar: Name = Field(default="", description="Calendar by which deadlines are counted; empty: around the clock.")
@@ -116,7 +116,7 @@ class TimingBody(SteerBody):
 
 
 class DeputyBody(SteerBody):
-    """A deputyship. Defaults: the caller as principal, all queues, and a start now (`from`)."""
+    """A deputyship. By default, the caller is the principal, it applies to all queues, and it starts now."""
 
     deputy: Name = Field(description="User name of the deputy.")
     principal: Name = Field(default="", description="User name of the person they stand in for; empty: the caller.")
@@ -126,8 +126,7 @@ class DeputyBody(SteerBody):
 
 
 class AbsenceBody(SteerBody):
-    """A period of absence. Defaults: the caller as the person, and a start now (`from`). `deputy` may stand
-    in."""
+    """A period of absence. By default, it is the caller's and starts now. `deputy` may decide in the meantime."""
 
     person: Name = Field(default="", description="User name of the absent person; empty: the caller.")
     deputy: Name = Field(default="", description="User name of the person who stands in; empty: nobody.")

@@ -31,8 +31,8 @@ class Step:
 class QueueTiming:
     """A queue's time settings; `version` is the version of the settings.
 
-    `remind` has percentages of the time. `every` is the first interval, in minutes, of reminders without a deadline (0:
-    the time set by the gate).
+    `remind` has percentages of the time. `every` is the first interval, in minutes, of reminders of questions without
+    a deadline (0: the time set by the gate).
     """
 
     version: int = 0
@@ -97,7 +97,7 @@ def _minutes(span: timedelta) -> int:
 
 
 def reminders(terms: Mapping[str, Any], calendar: Calendar | None, since: datetime, span: timedelta) -> list[str]:
-    """Return when people are reminded of a question with this much time."""
+    """Return the times of reminders of a question that may be answered for `span` from `since`."""
     step = plus if calendar is None else calendar.after
     return [step(since, span * share / 100).isoformat() for share in terms["remind"]]
 

@@ -76,7 +76,7 @@ def calendar_of(row: Calendar) -> hours.Calendar:
 def recorded_calendar(terms: Mapping[str, Any]) -> hours.Calendar | None:
     """Return the exact calendar version that the terms name.
 
-    None if they count around the clock, or if the version isn't authentic.
+    None if the time is counted around the clock, or if the version isn't authentic.
     """
     named = terms.get("calendar")
     if not named:

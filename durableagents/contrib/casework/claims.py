@@ -149,7 +149,7 @@ def _extend(own: Claim | None, now: datetime, until: datetime) -> Claim | None:
 
 
 def _end_lost_claims(approval: Approval, person: int, counted: Sequence[int], now: datetime) -> None:
-    """End claims of people who can no longer decide, so that the claims don't return with the right."""
+    """End claims of people who can no longer decide, so that the claims don't revive if they regain the right."""
     rows = Claim.objects.filter(approval=approval, ended_at__isnull=True, until__gt=now)
     if len(counted) < MAX_ACTIVE:  # once MAX_ACTIVE claims are counted, there may be more that weren't read
         for row in rows.exclude(person=person).exclude(pk__in=counted)[:MAX_ACTIVE]:

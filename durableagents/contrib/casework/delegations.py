@@ -160,7 +160,7 @@ def take_back(approval_id: UUID, n: int, *, justification: str, by: Actor) -> De
 
 
 def _number(approval: Approval, slot: str) -> int:
-    """Return the next number at the slot: the journal's count plus one, or more if forged rows used that number."""
+    """Return the next number at the slot: the journal's count, or a higher one if a forged row uses that number."""
     known = Event.objects.filter(run_id=approval.run_id, slot=slot, kind=e.ApprovalDelegated.KIND).count()
     return free(Delegation, approval.pk, known)
 

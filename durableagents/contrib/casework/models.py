@@ -10,10 +10,11 @@ from approvals.queue_models import ends_once
 
 
 class Claim(models.Model):
-    """A person's claim on an approval. Ended rows stay.
+    """A person's claim on an approval. Rows of ended claims are kept.
 
-    Extending the claim moves `until`. A lapsed claim is marked by the next act; until then, only `until` shows it.
-    Claims are not part of the record and have no code, because they decide nothing.
+    Extending a claim moves `until`. A lapsed claim gets its `ended_at` from the next act on the approval. Before
+    that, only `until` shows that it has lapsed. Claims are not part of the record, and their rows have no code, because
+    they decide nothing.
     """
 
     class Why(models.TextChoices):

@@ -117,7 +117,7 @@ class Claims:
 
     @property
     def seconds(self) -> int:
-        """Return in how many seconds the first claim lapses."""
+        """Return the number of seconds until the first claim lapses."""
         return min((one.seconds for one in self.active), default=0)
 
     @property
@@ -138,7 +138,7 @@ class Claims:
 
 
 def name_in(ref: str) -> str:
-    """Return the name in the reference of an actor, such as `user:ann`."""
+    """Return the name in an actor's reference, for example `ann` for `user:ann`."""
     return ref.partition(":")[2] or ref
 
 

@@ -88,7 +88,7 @@ class Talk:
     def told(self, *, is_read: bool) -> Talk:
         """Return what the reader may see.
 
-        Without the right to read payloads, only inquiries by them and to them are included.
+        Readers without the right to read payloads get only the inquiries that they made or were asked.
         """
         inquiries = [each for each in self.inquiries if is_read or each.is_mine or each.is_own]
         return Talk(inquiries, self.delegations, self.names, self.deputies)

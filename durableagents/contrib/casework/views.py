@@ -23,7 +23,7 @@ from ledger.web.roles import actor, ordered, roles
 
 
 class Claims(DecidersPage):
-    """Claim an approval, extend a claim, or take one over. A late claimant sees who else claimed it."""
+    """Claim an approval, extend a claim, or take one over. If others have claimed it, their names are shown."""
 
     http_method_names = ["post"]
 
@@ -62,7 +62,7 @@ def _not_done(request: HttpRequest, approval_id: UUID, error: DurableAgentsError
 
 
 class CaseAct(Act, InboxPage):
-    """An act on a case that the person may see."""
+    """An act on a case. The person must be allowed to see the case."""
 
     takes_fields = True
 
@@ -90,7 +90,7 @@ class CaseAct(Act, InboxPage):
 
 
 class DecidersAct(Deciding, CaseAct):
-    """An act of people who decide the case; the right is checked before their input."""
+    """An act of people who may decide the case. This right is checked before the input."""
 
     @property
     def by(self) -> Actor:

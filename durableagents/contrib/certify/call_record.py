@@ -1,4 +1,4 @@
-"""Record the calls that the workers of a crash test send: a file with one JSON object per line."""
+"""Record the calls that the workers of a crash test send, in a file with one JSON object per line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from runs.engine.tools import FOR_DISPATCH, Tool, ToolCall
 
 
 def install(path: Path) -> None:
-    """From now on, record the calls of all tools of this process. Fingerprints of versions don't change."""
+    """Start recording the calls of all tools of this process. Fingerprints of versions don't change."""
     for agent in registry.agents():
         for tool in agent.all_tools():
             function = tool.opened(FOR_DISPATCH)

@@ -62,7 +62,7 @@ _WORDS: dict[str, Word] = {
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """The newest probe of a tool, and for how many seconds it was still valid when it was read."""
+    """The newest probe of a tool, with the number of seconds that its result was still valid when it was read."""
 
     probe: Probe
     seconds: float
@@ -73,7 +73,7 @@ class ProbeResult:
 
 
 def _authentic_results(rows: Iterable[Sequence[Any]]) -> list[ProbeResult]:
-    """Return the results from those rows of `_NEWEST` that this installation wrote."""
+    """Return the results of the `_NEWEST` query, without rows that this installation did not write."""
     results = []
     for *values, seconds in rows:
         probe = Probe(**dict(zip(_COLUMNS, values, strict=True)))
@@ -92,7 +92,7 @@ def read_results() -> list[ProbeResult]:
 
 
 def newest_result(results: Iterable[ProbeResult], agent: str, tool: Tool) -> ProbeResult | None:
-    """Return the newest result of exactly this tool, or else of an earlier form of the agent's tool of this name."""
+    """Return the newest result of the tool in its current form, or else of an earlier form in the same agent."""
     named = sorted((each for each in results if each.probe.tool == tool.name), key=lambda x: x.probe.at, reverse=True)
     digest = tool_digest(tool)
     same = [each for each in named if each.probe.made_of == digest]

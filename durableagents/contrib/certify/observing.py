@@ -25,7 +25,7 @@ MAX_TRIES, PAUSE_SECONDS = 4, 1.0
 class CallResult:
     """The result of one call, with its text.
 
-    `effect` names the object that the call created or found, if the answer tells.
+    `effect` is the name of the object that the call created or found, if the answer contains it.
     """
 
     outcome: Outcome
@@ -42,7 +42,7 @@ class CallResult:
 class Observation:
     """The result of a probe.
 
-    `calls` has the names first, repeat, control and conflict. `hook` is the reconcile hook's answer.
+    The keys of `calls` are first, repeat, control and conflict. `hook` is the reconcile hook's answer.
     """
 
     calls: dict[str, CallResult] = field(default_factory=dict)
@@ -160,7 +160,7 @@ async def _in_thread(work: Callable[[], Any]) -> Any:
 
 
 async def _ask_hook(plan: ProbePlan, first: CallResult) -> str:
-    """Return the result of asking the hook for the effect of the first call."""
+    """Ask the reconcile hook for the effect of the first call, and return its answer as text."""
     tool = plan.tool
     assert tool.reconcile is not None
     try:

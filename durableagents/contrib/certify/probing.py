@@ -35,7 +35,8 @@ from runs.engine.tools import Tool, ToolCall
 class ProbeRequest:
     """A requested probe.
 
-    `input` and `conflict` are plain data. `is_past_gate` means that the caller accepts that no approval is requested.
+    `input` and `conflict` are plain data. `is_past_gate` means that the caller accepts that the calls are sent
+    without an approval.
     """
 
     tool: str

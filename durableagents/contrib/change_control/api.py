@@ -1,4 +1,4 @@
-"""Changes of rules that wait for a second person, over HTTP."""
+"""The API of rule changes that need a second person."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Models of the two-person setting and of proposed changes.
 
-The tables keep the names from before this was an app of its own.
+The tables keep the names that they had before this became a separate app.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ MAX_AGE = timedelta(days=14)  # how long a proposal stays applicable
 
 
 class FourEyes(Coded):
-    """The kinds of rules that need two people.
+    """The kinds of rules that only two people together can change.
 
-    The newest row is in force; without any row, no kind needs two people.
+    The newest row is in force. If there is no row, one person can change every kind.
     """
 
     n = models.BigIntegerField(primary_key=True)

@@ -140,7 +140,7 @@ def count_open(held: frozenset[str]) -> Counted:
 
 
 def guards_row(ticked: Sequence[str] | None = None) -> GuardsRow:
-    """Return the setting in force, or with the families in `ticked`. If it was forged, all families need two people."""
+    """Return the setting, with the families in `ticked` if given. With a forged row, all families need two people."""
     families, setting = guarded_families() if ticked is None else ticked, read_setting()
     return GuardsRow(
         families=[GuardRow(family=name, words=text, needs_two=name in families) for name, text in FAMILIES.items()],
@@ -151,7 +151,7 @@ def guards_row(ticked: Sequence[str] | None = None) -> GuardsRow:
 def trial_of(row: RuleChange) -> tuple[str, dict[str, Any]] | None:
     """Return the URL that previews a proposed change, and the fields of its form; None if there is none.
 
-    As a browser would, the form has only ticked boxes.
+    As in a form that a browser submits, unticked boxes are left out.
     """
     if not row.is_authentic or row.act not in acts or not (address := acts[row.act].trial):
         return None

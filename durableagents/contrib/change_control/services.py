@@ -50,7 +50,7 @@ def find(change_id: UUID) -> RuleChange:
 
 
 def propose(known: Guarded, args: tuple[Any, ...], kwargs: Mapping[str, Any], by: Actor) -> UUID:
-    """Store what a call would do, for a second person. Raises Forbidden, TooManyOpen, and the errors of the act."""
+    """Store a call and its effect for a second person. Raises Forbidden, TooManyOpen, and the errors of the act."""
     given = pack(known, args, kwargs)
     person = _check_signed_in(by)
     with transaction.atomic():
@@ -104,7 +104,7 @@ def apply(change_id: UUID, *, by: Actor, justification: str) -> RuleChange:
 
 
 def _changed_since(row: RuleChange, effects: list[dict[str, Any]], last: int) -> str:
-    """Describe other changes of the subject, with authors, up to record `last`; empty if the change itself differs."""
+    """Describe later changes of the subject, up to act record `last`; empty if the effect of `row` differs by now."""
     if [_difference(each) for each in effects] != [_difference(each) for each in row.told]:
         return ""
     names = {
@@ -133,7 +133,7 @@ def _difference(fields: dict[str, Any]) -> Any:
 
 @transaction.atomic
 def refuse(change_id: UUID, *, by: Actor, justification: str) -> RuleChange:
-    """Refuse the change. Raises as `apply` does."""
+    """Refuse the change. Raises ChangeOver, Forbidden, NotFound, JustificationRequired."""
     row, _, why = _as_second("Refusing a change", change_id, by, justification)
     return _end("rule_change_refuse", row, RuleChange.State.REFUSED, by=by, why=why)
 
@@ -178,7 +178,7 @@ def _locked(change_id: UUID) -> RuleChange:
 
 
 def _check_signed_in(by: Actor) -> int:
-    """Return the person's id. Raises Forbidden for keys, because administrators can make keys for other accounts."""
+    """Return the person's id. Raises Forbidden for API keys, as administrators can make them for other accounts."""
     if by.kind != "user" or by.person is None:
         raise Forbidden("Two people must change this, and each must be signed in. An API key can't.")
     return by.person

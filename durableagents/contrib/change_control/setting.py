@@ -51,14 +51,14 @@ def is_guarded(family: str) -> bool:
 def hold(*, is_alone: bool = False) -> None:
     """Keep the setting unchanged until the transaction ends.
 
-    Set `is_alone` in the transaction that changes the setting.
+    The transaction that changes the setting sets `is_alone`, which takes the lock exclusively.
     """
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT pg_advisory_xact_lock{'' if is_alone else '_shared'}({_LOCK})")
 
 
 def needs_of(family: str) -> list[str]:
-    """Return what an account must have to be one of the two people for a family."""
+    """Return the roles and permissions that an account needs to be one of the two people for a family."""
     needs = {each.needs for each in acts.values() if each.family in (family, GUARDS)}
     return sorted(needs | {needed for of, needed in OTHER_NEEDS.items() if of == family})
 

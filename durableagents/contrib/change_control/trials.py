@@ -19,7 +19,7 @@ from ledger.change_control import NUMBER, Guarded, agreed
 
 
 def pack(act: Guarded, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments without the actor as JSON, from which `unpack` restores them."""
+    """Return the arguments as JSON, without the actor. `unpack` restores them."""
     bound = inspect.signature(act.act).bind(*args, **kwargs).arguments
     given = {name: value for name, value in bound.items() if name != "by"}
     kept = {name: _adapter(act, name).dump_python(value, mode="json") for name, value in given.items()}
@@ -51,7 +51,7 @@ def attempt(act: Guarded, given: Mapping[str, Any], by: Actor) -> list[dict[str,
 
 
 def _without_moving(act: Guarded, record: dict[str, Any]) -> dict[str, Any]:
-    """Return a record without the values that differ on each run."""
+    """Return a record without the values that differ each time the act is performed."""
     name, moving = record["action"], act.moving
     after = {key: value for key, value in record["after"].items() if moving.isdisjoint((key, f"{name}.{key}"))}
     what, _, last = record["subject"].rpartition(" ")

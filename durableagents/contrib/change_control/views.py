@@ -81,7 +81,7 @@ class Guards(ChangesPage):
     http_method_names = ["post"]
 
     def may_open(self, held: frozenset[str]) -> bool:
-        """Return whether the user is an administrator. GET passes, because the view answers it itself."""
+        """Return whether the user is an administrator. GET requests pass, because they change nothing."""
         return self.request.method != "POST" or bool(self.request.user.is_superuser)
 
     def post(self, request: HttpRequest) -> HttpResponse:

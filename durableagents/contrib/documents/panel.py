@@ -69,8 +69,8 @@ class PageView:
 class DocumentView:
     """The `n`-th document of an approval; removed documents have number 0.
 
-    `problem` says why it can't be shown. `is_loading`: it is not known yet. `against` compares it with the
-    document of that name in the previous revision.
+    `problem` says why the document can't be shown. `is_loading` means that this isn't known yet. `against` compares it
+    with the document of the same name in the previous revision.
     """
 
     n: int
@@ -108,7 +108,7 @@ class Documents:
 
     @property
     def obstacle(self) -> str:
-        """Return why nobody can approve the plan now; empty if it can be approved."""
+        """Return the reason why nobody can approve the plan now; empty if it can be approved."""
         if self.problem:
             return f"It can't be approved: a document can't be shown ({self.problem})."
         return "The documents are loading. You can approve once they are shown." if self.is_loading else ""

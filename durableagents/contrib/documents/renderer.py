@@ -44,7 +44,7 @@ class NotRenderable(Exception):
 
 
 def confine() -> None:
-    """Give up memory, time, files and root's rights.
+    """Limit this process's memory, CPU time and files, and drop root's rights.
 
     The CPU limit ends the process even if its parent is gone.
     """
@@ -111,7 +111,7 @@ def _reason(error: Exception) -> str:
 
 
 def _scale(width: float, height: float) -> float:
-    """Return the scale to the drawn width, within the limits. Wide plans are drawn as wide as the limits allow."""
+    """Return the scale that gives the standard width. Wider pages keep their size as far as the limits allow."""
     if not (1 <= width <= MAX_SIDE and 1 <= height <= MAX_SIDE):
         raise NotRenderable(f"a page of it is {width:g} by {height:g} points large")
     room = min(math.sqrt(MAX_PIXELS / (width * height)), MAX_SIDE / max(width, height))
@@ -122,7 +122,7 @@ def _scale(width: float, height: float) -> float:
 
 
 def _picture(media_type: str, content: bytes) -> Image.Image:
-    """Return the visible picture, without other content of the file."""
+    """Return only the picture that the file shows, without metadata or other content."""
     try:
         with Image.open(io.BytesIO(content), formats=[_FORMATS[media_type]]) as opened:
             if opened.width * opened.height > MAX_DECODED_PIXELS:

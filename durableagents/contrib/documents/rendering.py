@@ -79,13 +79,13 @@ class Cache:
             return found
 
     def missing_pages(self, named: Named, pages: int) -> list[int]:
-        """Return the pages of a document that were never rendered."""
+        """Return the numbers of the document's pages that were never rendered."""
         with self._lock:
             done = self._rendered.get(_key(named), set())
             return [page for page in range(1, pages + 1) if page not in done]
 
     def keep(self, named: Named, facts: Facts, first: int, pictures: list[bytes], *, is_final: bool = True) -> None:
-        """Cache a rendering from page `first` on.
+        """Cache the result of rendering the pages from `first` on.
 
         Unless `is_final`, each repeated failure is cached for longer than the last.
         """
@@ -133,7 +133,7 @@ class _Rendering:
         return self.done.wait(max(0.0, until - monotonic()))
 
     def run(self) -> None:
-        """Render as soon as another process may start.
+        """Wait until another process may start, then render.
 
         Any exception in this thread is treated as a failed rendering.
         """
@@ -164,7 +164,7 @@ _in_progress: dict[tuple[str, str, int], _Rendering] = {}
 
 
 def _start(named: Named, content: Callable[[], bytes | None], first: int) -> _Rendering | Facts:
-    """Return the rendering, started if necessary; Facts if the bytes don't match. Raises Busy at the limit."""
+    """Return the rendering, started if necessary; Facts if the document is missing or changed. Raises Busy."""
     at = (*_key(named), first)
     if (found := _in_progress.get(at)) is not None:
         return found

@@ -1,4 +1,4 @@
-"""Store documents together with their question, read them, and check their bytes against their digest."""
+"""Store documents in the statement that stores their question, read them, and check them against their digest."""
 
 from __future__ import annotations
 

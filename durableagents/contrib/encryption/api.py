@@ -65,7 +65,7 @@ class ListedRunPage(Page):
 
 
 class ErasedRunsRow(Shape):
-    """The runs whose content was erased now."""
+    """The runs whose content this request erased."""
 
     results: list[ErasureRow] = Field(description="One entry for each named run that had not been erased before.")
 

@@ -49,7 +49,7 @@ def lines(run_id: UUID, options: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _vacuumed() -> str:
-    """Remove the bytes of the deleted key from the table's file if this role may; return a line about what is left."""
+    """Vacuum the deleted key from the table's file if this database role may; return a line about what is left."""
     with connection.cursor() as cursor:
         cursor.execute(_MAY_VACUUM)
         if not cursor.fetchone()[0]:

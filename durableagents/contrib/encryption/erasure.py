@@ -91,12 +91,12 @@ def find(run_id: UUID) -> Erasure | None:
 def erase(run_id: UUID, *, with_children: bool = False, by: Actor, justification: str) -> ErasureResult:
     """Erase a run's content, and with `with_children` also the content of all runs that hold copies of it.
 
-    Only administrators and the shell of the server may do so, and a second person must approve it where that is
+    Only administrators and shell users on the server may do so, and a second person must approve it where that is
     configured. An archived run is restored in the same transaction. For a run that is already erased, the result is the
     same and nothing changes.
 
-    Raises Forbidden, NotFound (or the error that says what became of the run), JustificationRequired, NotErasable,
-    Proposed.
+    Raises Forbidden, NotFound (or a more precise error about what became of the run), JustificationRequired,
+    NotErasable, Proposed.
     """
     _must_be_admin(by)
     why = justified(ACTION, justification)
@@ -110,10 +110,10 @@ def erase(run_id: UUID, *, with_children: bool = False, by: Actor, justification
 def erase_all(
     run_ids: Collection[UUID], *, with_children: bool = False, by: Actor, justification: str
 ) -> list[ErasureResult]:
-    """Erase the content of several runs, or of none, under the rules of `erase`; return what was erased now.
+    """Erase the content of all these runs or, after an error, of none; return the results of the new erasures.
 
-    With the two-person rule this is one proposal. Runs that are already erased are skipped. Raises the same errors as
-    `erase`, and InvalidInput for no runs or too many.
+    The rules of `erase` apply. With the two-person rule, all runs are one proposal. Runs that are already erased are
+    skipped. Raises the same errors as `erase`, and InvalidInput for no runs or too many.
     """
     _must_be_admin(by)
     why = justified(ACTION, justification)
@@ -265,7 +265,7 @@ def _destroy(run_id: UUID, *, by: Actor, reason: str) -> None:
 
 
 def _codes(rows: Iterable[Coded]) -> str:
-    """Return new codes for the rows' current content, as JSON by their ids."""
+    """Return new codes for the rows' current content, as a JSON object by row id; empty if there are no rows."""
     found: dict[str, str] = {}
     for row in rows:
         row.seal()

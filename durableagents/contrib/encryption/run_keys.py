@@ -168,8 +168,9 @@ class RunKeys:
 
     @contextmanager
     def birth(self, run_id: UUID) -> Iterator[list[tuple[str, list[Any]]]]:
-        """Use a new key for a run inside the `with` block, and yield the statement that stores it. Raises
-        KeyUnavailable.
+        """Use a new key for a run inside the `with` block, and yield the statement that stores it.
+
+        Raises KeyUnavailable.
 
         Outside the block, the stored key is read: if the run's creation was refused, another process may create the run
         with another key.
@@ -246,7 +247,7 @@ class RunKeys:
         return erasure
 
     def _drop_erased(self) -> None:
-        """Drop the keys of runs that any process erased meanwhile.
+        """Drop the keys of runs that any process has erased since the last check.
 
         This happens at most once a second. It is skipped in an event loop, which only drives runs that haven't ended,
         and if there is no connection, because then nothing was read.

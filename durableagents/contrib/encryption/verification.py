@@ -15,9 +15,9 @@ from runs.models import Run
 
 
 class Erased:
-    """Checks that entry, act and destroyed key agree for a run whose journal ends with an erasure.
+    """Checks that register entry, act and destroyed key agree for a run whose journal ends with an erasure.
 
-    No other run may have an entry.
+    No other run may have a register entry.
     """
 
     NEEDS_NO_CONTENT = True
@@ -56,7 +56,7 @@ class Erased:
             yield f"{what} has no record of the act"
 
     def _rows_of_people(self) -> Iterator[str]:
-        """Check the codes of rows that their features' checks can no longer compare with payloads."""
+        """Check the codes of rows whose features can no longer compare them with the erased payloads."""
         decisions = Decision.objects.filter(approval__run_id=self.journal.run_id)
         rows = (*decisions, *self.journal.rows(Inquiry, "id"), *self.journal.rows(Delegation, "id"))
         for row in rows:

@@ -42,7 +42,7 @@ class Panel:
 
 
 def panel(run: Run, user: Any) -> tuple[str, Panel] | None:
-    """Return the form. None for users who aren't administrators, and if the run's content can't be erased at all."""
+    """Return the form; None if the user is no administrator or the run's content can't be erased at all."""
     if not user.is_superuser or run.state not in ENDED or run.erased_at is not None:
         return None
     return "encryption/erasing.html", Panel(erasure.copies(run.pk)[:20], is_guarded(erasure.FAMILY))
@@ -93,7 +93,7 @@ class FindingPage(Page):
         return bool(held & READERS) or _is_superuser(self.request)
 
     def refuse(self, request: HttpRequest) -> HttpResponse:
-        """Answer 403."""
+        """Return a 403 response that names the required roles."""
         needed = ["Operator", "Auditor", "Administrator"] if request.method == "GET" else ["Administrator"]
         return self.show(request, {"needed": needed}, template="errors/403.html", status=403)
 

@@ -59,9 +59,9 @@ class RunContents:
 
     @property
     def disclosed_key(self) -> bytes | None:
-        """Return the key for the bundle; None if anything is left out on request.
+        """Return the key to include in the bundle; None if anything is left out on request.
 
-        With the key, the values left out could be read in a copy of the database.
+        A person with the key and a copy of the database could read the values that are left out.
         """
         return None if self.leaving_out.choice.is_any else self.key
 
@@ -83,7 +83,7 @@ class RunContents:
         }
 
     def learn(self) -> None:
-        """Search all payloads for private values, if some values are to be left out. Raises InvalidInput."""
+        """Collect the private values in all payloads, if only some fields are left out. Raises InvalidInput."""
         if self.leaving_out.has_to_learn and not self.key_problem:
             for row in self._stored():
                 try:
@@ -151,7 +151,7 @@ class RunContents:
             pass  # A damaged event is exported unchanged, and verification reports it.
 
     def _external_id(self, answer: EventLine) -> Any:
-        """Return the external id in a callback's body, of which older releases made no ledger entry."""
+        """Return the external id in a callback's body. Older releases made no ledger entry for it."""
         agent = agent_here(self.run.graph_id)
         tool = None if agent is None else agent.tool(answer["tool"])
         if tool is None or not tool.external_id or not isinstance(answer.payload, dict):
@@ -205,7 +205,7 @@ class RunContents:
             }
 
     def decided(self) -> list[int]:
-        """Return the sequence numbers of decisions, since the first seal after a decision matters most."""
+        """Return the sequence numbers of decisions. The bundle needs the first seal after each."""
         return [line.seq for line in self.facts.decisions.values()]
 
 

@@ -75,9 +75,9 @@ def paths_in(text: str) -> list[str]:
 
 
 def check_matched(unmatched: Iterable[str]) -> None:
-    """Check that each field occurs in some exported run. Raises InvalidInput.
+    """Raise InvalidInput if a field to leave out occurs in no exported run.
 
-    The person who named a missing field expects it to be left out.
+    A misspelt name would otherwise leave private values in the bundle.
     """
     errors = [
         {"field": "redact", "problem": f"{path!r} matches no field", "fix": "correct the name, or leave it out"}
@@ -88,7 +88,7 @@ def check_matched(unmatched: Iterable[str]) -> None:
 
 
 def derive_export_key(run_id: UUID) -> bytes:
-    """Return the key for digests of what this run's bundles leave out. Equal values have equal digests."""
+    """Return the key for digests of the values that this run's bundles leave out. Equal values have equal digests."""
     master = Path(settings.DURABLEAGENTS_MASTER_KEY_FILE).read_bytes().strip()
     return hmac.digest(master, b"durableagents evidence left out 1" + run_id.bytes, hashlib.sha256)
 
@@ -110,12 +110,12 @@ class LeavingOut:
 
     @property
     def unmatched(self) -> list[str]:
-        """Return the chosen fields that no row had. If all payloads are left out, no field has to occur."""
+        """Return the chosen fields that no row had; empty if all payloads are left out."""
         return [] if self.choice.is_without_payloads else list(self._private.unmatched)
 
     @property
     def has_to_learn(self) -> bool:
-        """Return whether all payloads must be read first, because texts elsewhere may quote private values."""
+        """Return whether all payloads must be read before the export, as other texts may quote private values."""
         return bool(self.choice.paths) and not self.choice.is_without_payloads
 
     def learn(self, payload: Any) -> None:
@@ -136,7 +136,7 @@ class LeavingOut:
         self._texts = re.compile("|".join(map(re.escape, written))) if written else None
 
     def payload(self, payload: Any, kind: str) -> Any:
-        """Return the payload of an event in the form for the bundle."""
+        """Return the payload of an event as it appears in the bundle."""
         self.pointers = {}
         if self.choice.is_without_payloads and not is_open(kind):
             return self._without_values(payload, kept=_STRUCTURE if kind == "ApprovalRequested" else frozenset())
@@ -144,7 +144,7 @@ class LeavingOut:
         return self._shown(payload, "", (), has_tokens=kind != "ApprovalRequested")
 
     def _without_values(self, payload: Any, *, kept: frozenset[str]) -> Any:
-        """Leave out each field on its own, so that digests still show that the approved content was sent."""
+        """Replace each field by its own digest, so that digests still show that the approved content was sent."""
         if not isinstance(payload, dict):
             return self._left_out(payload, "")
         return {
@@ -153,10 +153,10 @@ class LeavingOut:
         }
 
     def row(self, row: dict[str, Any], *contents: str) -> dict[str, Any]:
-        """Return a row of a table without private contents.
+        """Return a table row without its private contents.
 
-        `contents` are the columns that are left out together with the payloads. The columns that tell who did what and
-        when are always kept.
+        `contents` names the columns that are left out if all payloads are. The columns that show who did what and when
+        are always kept.
         """
         fields = dict(row)
         for name in _TEXTS & row.keys():
@@ -166,7 +166,7 @@ class LeavingOut:
         return fields
 
     def text(self, text: str) -> Any:
-        """Return a text that was taken from a payload, or its digest if it is left out there."""
+        """Return a text that was taken from a payload, or its digest if the payload's copy is left out."""
         if self.choice.is_without_payloads or self._quotes(text):
             return self._left_out(text, "")
         return text

@@ -33,7 +33,7 @@ def key_rows() -> list[dict[str, Any]]:
 
 
 class Proofs:
-    """The proofs of one export. Caches the leaves of the seals it used last."""
+    """The proofs of one export. Caches the leaves of the most recently used seals."""
 
     def __init__(self) -> None:
         self._leaves: dict[int, list[bytes]] = {}

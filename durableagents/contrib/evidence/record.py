@@ -62,7 +62,7 @@ class Sent:
 
 @dataclass
 class RunRecord:
-    """One run as the record shows it. `more` counts the items that aren't shown."""
+    """One run, as it appears in the record. `more` counts the items that aren't shown."""
 
     about: dict[str, Any]
     state: str

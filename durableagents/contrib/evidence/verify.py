@@ -354,10 +354,7 @@ class Aes:
 
 
 def _ranges(first: int, bits: list[int]) -> list[tuple[int, int]]:
-    """Return, for each code, the lowest value and the number of bits to add.
-
-    The ranges are consecutive.
-    """
+    """Return the lowest value and the number of extra bits for each code. The ranges of values are consecutive."""
     ranges = []
     for each in bits:
         ranges.append((first, each))
@@ -401,7 +398,7 @@ class _Backward:
         return self.peek(0, bits)
 
     def peek(self, before: int, bits: int) -> int:
-        """Return `bits` bits, the last of which are `before` bits ahead."""
+        """Return the `bits` bits that start `before` bits before the current position, without moving it."""
         place = self.at - before + 64
         if place < 0:
             raise ValueError("compressed data is cut off")
@@ -467,7 +464,7 @@ def _read_fse(data: bytes, most: int) -> tuple[_Fse, int]:
 
 
 class _Huffman(NamedTuple):
-    """A decoding table: for the next `bits` bits the symbol, and how many of these bits it takes."""
+    """A decoding table: for each value of the next `bits` bits, the symbol and the number of bits that it uses."""
 
     bits: int
     rows: list[tuple[int, int]]
@@ -757,7 +754,7 @@ def safe(value: Any, most: int = 500) -> str:
 
 
 class Report:
-    """Prints statements as they come, and collects the problems."""
+    """Prints statements as they are made, and collects the problems."""
 
     def __init__(self, write: Callable[[str], object]) -> None:
         self.write = write
@@ -849,7 +846,7 @@ def root_from_path(leaf: bytes, index: int, count: int, path: list[bytes]) -> by
 class Keys:
     """The installation's public keys in the bundle.
 
-    `trusted` are the keys that the verifier has from elsewhere, and their successors.
+    `trusted` holds the keys that the person verifying got from another source, and their successors.
     """
 
     def __init__(self, rows: Any, given: list[bytes], report: Report) -> None:
@@ -994,13 +991,13 @@ class Facts:
         ]
 
     def receipt(self, key: tuple[Any, int]) -> str:
-        """Return what the person who stated a call's outcome gave as its receipt; empty if nothing."""
+        """Return the receipt given by the person who stated a call's outcome; empty if none."""
         receipt = self.verdicts[key].inner("receipt") if key in self.verdicts else None
         text = "" if receipt is None else without_digest("receipt", receipt)
         return text if isinstance(text, str) else json.dumps(text, ensure_ascii=False)
 
     def sent(self, key: tuple[Any, int]) -> str:
-        """Return how often a call was sent, in words; empty if once."""
+        """Return as text how often a call was sent; empty if it was sent once."""
         count = self.sends.get(key, 1)
         return f"sent {count} times{' or more, under one key' if key in self.bursts else ''}" if count > 1 else ""
 
@@ -1033,7 +1030,7 @@ class Facts:
         )
 
     def lacking(self, question: Question) -> str:
-        """Return which votes a question lacks in any of its stages, according to its plan; empty if none."""
+        """Return the problem with the approvals of the question's stages, according to its plan; empty if none."""
         stages = question.line.inner("stages")
         if not stages:
             return ""
@@ -1228,7 +1225,7 @@ class RunCheck:
             self._bad(f"{name}: row {safe(row.get('id') if isinstance(row, dict) else '?')}: {problem}")
 
     def _state_problem(self, row: Any) -> str:
-        """Return a problem if a row names a state of the run that differs from the journal's; empty if not."""
+        """Return a problem if the event hash that a row names isn't the journal's; empty if it is."""
         seq, chain = row.get("seq"), row.get("chain")
         if seq is None or chain is None:
             return ""
@@ -1261,7 +1258,7 @@ class RunCheck:
         return self._state_problem(row)
 
     def _missing_checkpoints(self, rows: Any) -> None:
-        """Say which states' digests are not in the bundle: those that a retention policy removed, and others."""
+        """Report the states whose digests are not in the bundle, first those that a retention policy removed."""
         kept = {row.get("seq") for row in rows}
         missing = [seq for seq in self.facts.entered if seq not in kept]
         for row in (row for row in rows if "expired_up_to" in row):
@@ -1375,7 +1372,7 @@ def _amount(line: EventLine) -> str:
 
 
 class TrustedInput(NamedTuple):
-    """Keys and seals that the verifier has from elsewhere."""
+    """Keys and seals that the person verifying got from another source."""
 
     keys: list[bytes]
     witnesses: list[Path]

@@ -63,7 +63,7 @@ class PointRow(Shape):
 
 
 class DoneRow(Shape):
-    """An effect of the run after a point, which a fork may repeat."""
+    """An effect that the run had after a point, and that a fork may repeat."""
 
     run: UUID = Field(description="Run that had the effect.")
     slot: Slot

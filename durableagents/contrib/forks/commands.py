@@ -35,7 +35,7 @@ _MAX_SHOWN = ("tool", "at", "outcome", "external_id", "arguments", "has_result",
 
 
 class _Entry(BaseModel):
-    """The verdict on one effect. `seen` is what `--look` printed; it is ignored."""
+    """The verdict on one effect. `seen` is a copy of the effect as `--look` printed it, and is ignored."""
 
     model_config = ConfigDict(extra="forbid")
     run: str = ""
@@ -55,7 +55,7 @@ class _Audit(BaseModel):
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Add the options of `fork`, two of which `start-again` has too."""
+    """Add the options of `fork`. Two of them also apply to `start-again`."""
     parser.add_argument("--look", action="store_true", help="for fork and start-again: show what would be repeated")
     parser.add_argument("--onto", default="", metavar="VERSION", help="for fork and start-again: another version")
     parser.add_argument("--visit", type=int, default=None, help="for fork: the visit at which it begins")
@@ -68,7 +68,7 @@ def add_audit_argument(parser: ArgumentParser) -> None:
 
 
 def fork_lines(run_id: UUID, options: Mapping[str, Any]) -> Iterator[str]:
-    """Fork a run and yield the new run's id. Raises as `forking.fork`.
+    """Fork a run and yield the new run's id. Raises the errors of `forking.fork`.
 
     With `--look`, yield the run's visits, or the effects after one visit.
     """
@@ -91,7 +91,7 @@ def fork_lines(run_id: UUID, options: Mapping[str, Any]) -> Iterator[str]:
 
 
 def start_again_lines(run_id: UUID, options: Mapping[str, Any]) -> Iterator[str]:
-    """Start a run again and yield the new run's id. Raises as `starting_again.start_again`.
+    """Start a run again and yield the new run's id. Raises the errors of `starting_again.start_again`.
 
     With `--look`, yield the audit to fill in.
     """
@@ -121,7 +121,7 @@ def start_again_lines(run_id: UUID, options: Mapping[str, Any]) -> Iterator[str]
 
 
 def _check_options(verb: str, options: Mapping[str, Any]) -> None:
-    """Refuse options of the other verb, since the user may have meant that verb. Raises InvalidInput."""
+    """Refuse options that belong to the other command, since it may be the intended one. Raises InvalidInput."""
     given = [f"--{name.replace('_', '-')}" for name in _OPTIONS_OF_OTHERS[verb] if options[name] is not None]
     if given:
         raise InvalidInput(f"{verb} has no option {', '.join(given)}. Nothing was done.")

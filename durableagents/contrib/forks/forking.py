@@ -70,7 +70,7 @@ class PreparedFork:
 
 
 def prepare(run: Run, request: ForkRequest) -> PreparedFork:
-    """Check a fork, also for a preview.
+    """Check a requested fork; used for forks and for previews.
 
     Raises Erased, InvalidInput, RecordNotTrusted, UnknownVersion, EffectsChanged.
     """
@@ -96,9 +96,9 @@ def prepare(run: Run, request: ForkRequest) -> PreparedFork:
 
 
 def migrate_state(agent: Agent, run: Run, wrote: str, state: Any) -> tuple[Any, bool]:
-    """Migrate a state that was recorded by code with the fingerprint `wrote`. Raises InvalidInput.
+    """Migrate a state to the agent's version. `wrote` is the fingerprint of the code that recorded it.
 
-    Returns the state, and whether the agent has a migration for it.
+    Returns the state, and whether the agent has a migration for it. Raises InvalidInput.
     """
     is_numbered = state_format(run.graph_id, "") > 1
     moving = Moving(run.graph_id, agent, {}, number=state_format(run.graph_id, wrote), is_numbered=is_numbered)
@@ -163,7 +163,7 @@ def as_json(effects: Sequence[Evidence]) -> list[dict[str, Any]]:
 
 
 def begin(action: str, run_id: UUID, key: str, *, by: Actor, justification: str) -> Act:
-    """Begin an act on the origin: lock its business key, its head and the related runs. Raises KeyTaken."""
+    """Begin an act on the origin. Locks the business key, the origin's head and the related runs. Raises KeyTaken."""
     if key:
         keys.lock(lifecycle.find(run_id).agent, key)
     act = Act(action, run_id, by=by, justification=justification)

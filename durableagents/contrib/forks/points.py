@@ -45,7 +45,7 @@ _NEVER = 2**62
 
 @dataclass(frozen=True, slots=True)
 class UndoneEffect:
-    """An effect that was undone, and the sequence number of the event from which the run depends on it."""
+    """An effect that was undone, and the sequence number of the event that made the run depend on it."""
 
     seq: int
     what: str
@@ -65,7 +65,7 @@ def undone_effects(run: Run) -> list[UndoneEffect]:
 
 
 def _lineage(run_id: UUID) -> Iterator[tuple[UUID, int]]:
-    """Yield the run and its origins, each with the last event that belongs to the run's history."""
+    """Yield the run and its origins, each with the number of its last event that is part of the run's history."""
     until = _NEVER
     while True:
         yield run_id, until
@@ -247,7 +247,7 @@ def _fork_point(run: Run, cuts: Sequence[TupleRow]) -> ForkPoint:
 
 
 def _read(run: Run, cut: Cut) -> tuple[list[TupleRow], e.Event, Fork | None]:
-    """Return the journal's rows from a cut on, with the checks of a claim.
+    """Return the journal's rows from a cut on, verified as when a worker claims the run.
 
     Raises JournalBroken, InvalidInput for too many.
     """
@@ -276,7 +276,7 @@ def _event(row: TupleRow) -> e.Event:
 
 
 def _carried(run: Run, forked: Fork | None, seq: int) -> list[Evidence]:
-    """Return the effects that a fork took over from its origin, without those that its calls before this point used."""
+    """Return the effects that a fork inherited from its origin, except those that it reused up to event `seq`."""
     if forked is None:
         return []
     with connection.cursor() as cursor:
@@ -289,7 +289,7 @@ def _carried(run: Run, forked: Fork | None, seq: int) -> list[Evidence]:
 
 
 def effects_of_continuations(run: Run) -> tuple[list[Evidence], bool]:
-    """Return the effects of the run's continuations, and whether any of these runs is still active."""
+    """Return the effects of the run's continuations, and whether the run or any of them is still active."""
     effects: list[Evidence] = []
     is_open = run.state not in ENDED
     for successor in run.successors().filter(turn__gt=run.turn) if run.goes_on_as is not None else ():

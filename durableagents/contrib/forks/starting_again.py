@@ -1,7 +1,7 @@
 """Start a run again from its input, after a person has decided about each of its effects.
 
-A damaged record may be incomplete, so the new run asks before each further call with an effect. Rows without events are
-no proof.
+A damaged record may be incomplete, so the new run asks before each further call with an effect. Rows without
+matching events prove nothing.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ MAX_PROBLEMS = 50
 
 
 def attest_repeat(run: Run, wait_opened: e.WaitOpened, given: Any, now: datetime) -> str:
-    """Return what an answer has to confirm about the senders of effects that the run may repeat; "" if nothing.
+    """Return what an answer confirms about the senders of effects that the run may repeat; "" if nothing.
 
     `given` is an answer to the question `wait_opened`; `now` is the database's clock. Raises IllegalTransition,
     RecordDamaged.
@@ -167,7 +167,7 @@ def read_remains(run: Run) -> Remains:
 
 
 def _sound(run: Run, rows: Sequence[TupleRow], problems: list[str]) -> Iterator[ForkRecord]:
-    """Yield each event with a valid code, even if its neighbours are damaged. Adds problems to `problems`."""
+    """Yield each event with a valid code, even if events next to it are damaged. Adds problems to `problems`."""
     last, prev = 0, b""
     for row in rows:
         seq, prev_hash = row[0], bytes(row[9])
@@ -342,7 +342,7 @@ def _apply_audit(
 def _attest_verdict(
     effect: Evidence, verdict: Verdict, act: Act, errors: list[dict[str, str]], *, is_for_two: bool
 ) -> str:
-    """Return what was confirmed about the sender of an unknown outcome, as the effect's own run would require.
+    """Return what was confirmed about the sender of an unknown outcome, under the rules of the effect's own run.
 
     Problems are added to `errors`.
     """

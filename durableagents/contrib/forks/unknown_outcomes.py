@@ -1,6 +1,6 @@
 """Find unknown outcomes among the effects of a run that is started again.
 
-People have the same rights over these outcomes as in the run itself.
+The same people may settle these outcomes as in the run itself, under the same rules.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LEAVE_UNKNOWN = "unknown: the new run asks at the call; or retry this run, and l
 
 
 def is_for_two(by: Actor) -> bool:
-    """Return whether unknown outcomes need two people, and lock the setting; False for shell users."""
+    """Lock the setting, and return whether settling unknown outcomes needs two people; False for shell users."""
     if not by.is_person:
         return False
     hold()

@@ -100,7 +100,7 @@ def _as_read(run_id: UUID, effects: Iterable[Evidence]) -> list[Evidence]:
 
 
 def _check(form: Sent, known: Iterable[str]) -> None:
-    """Check for values that no request body may contain. Raises InvalidInput, TooLarge."""
+    """Refuse oversized forms, unknown or repeated fields, and unstorable text. Raises InvalidInput, TooLarge."""
     form.check(known)
     if problems := unstorable(form.texts):
         raise does_not_fit(problems, "form")
@@ -115,7 +115,7 @@ def _whole(text: str) -> int | None:
 
 
 def _document(form: Sent, name: str) -> Any:
-    """Parse the JSON that was typed; NOT_GIVEN for an empty field. Raises InvalidInput."""
+    """Parse the JSON in a form field; NOT_GIVEN if the field is empty. Raises InvalidInput."""
     text = form.texts.get(name, "")
     if not text:
         return NOT_GIVEN

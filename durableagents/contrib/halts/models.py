@@ -1,6 +1,6 @@
 """Models of halts, their confirmation by workers, and the runs they hold.
 
-The tables keep the names from before this was an app of its own.
+The tables keep the names that they had before this became a separate app.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ PLACES = 10_000
 
 
 class Halt(Coded):
-    """One row of a halt's record: the halt as it was set (number 0), then each change.
+    """One row of a halt's record. Row 0 is the halt as it was set; each later row is a change.
 
-    `opens` proves that its writer was allowed to follow the previous row. `lock` is the digest that the next row's
+    `opens` proves that the row's writer was allowed to change the halt. `lock` is the digest that the next row's
     `opens` must match.
     """
 
@@ -90,9 +90,9 @@ class HaltNow(models.Model):
 
 
 class HaltSeen(models.Model):
-    """A worker's confirmation, for a row of the record, that it starts nothing more in the scope.
+    """A worker's report on a row of the record; confirmed once it starts nothing more in the scope.
 
-    It lists the runs and calls still in progress.
+    The report counts the runs and lists the calls that are still in progress.
     """
 
     pk = models.CompositePrimaryKey("line", "worker")

@@ -78,8 +78,8 @@ class InFlightRow(Shape):
 
 
 class UnknownName(Shape):
-    """A name in a halt that matches nothing known, now or earlier. The halt applies if something by that name
-    appears."""
+    """A name in a halt that matches nothing that exists or ever existed. The halt will apply to anything of that name
+    that is added later."""
 
     scope: Scope = Field(description="Type of the scope.")
     key: str = Field(description="Name that matches nothing known.")
@@ -146,13 +146,13 @@ def halts_in_force() -> list[HaltRow]:
 
 
 def list_halts(*, limit: int, before: int | None = None) -> list[tuple[int, HaltRow]]:
-    """Return the newest halts below number `before`, including past ones, each with its number."""
+    """Return the newest halts, including past ones, each with its number; with `before`, only lower numbers."""
     numbers = _newest(limit, before)
     return [(numbers[row.id], row) for row in find_halts(list(numbers))]
 
 
 def halts_and_history(*, limit: int, before: int | None = None) -> tuple[list[HaltRow], list[tuple[int, HaltRow]]]:
-    """Return both `halts_in_force` and `list_halts`, reading the workers' reports only once."""
+    """Return the results of `halts_in_force` and `list_halts`, reading the workers' reports only once."""
     in_force, numbers = _in_force(), _newest(limit, before)
     rows = {row.id: row for row in find_halts(list(dict.fromkeys([*in_force, *numbers])))}
     return [rows[halt] for halt in in_force if halt in rows], [(n, rows[halt]) for halt, n in numbers.items()]
@@ -201,7 +201,7 @@ def start_notices() -> list[str]:
 
 
 def known_names() -> dict[str, list[str]]:
-    """Return the names that this process knows and that can be halted, by scope and sorted; without tags."""
+    """Return the sorted names that this process knows and that can be halted, by scope. Tags are not included."""
     agents = registry.agents()
     models = {model for agent in agents for assistant in agent.assistants for model in models_of(assistant)}
     models |= {*settings.DURABLEAGENTS.models}
@@ -341,7 +341,7 @@ def _similar(key: str, names: Iterable[str]) -> list[str]:
 
 
 def halt_reason(facts: RunFacts) -> FeatureReason | None:
-    """Return the halt that holds a ready run, even before a worker has put the run aside; None if no halt does."""
+    """Return the halt as the reason why a ready run isn't driven, even before a worker puts it aside; or None."""
     halt = halt_of(facts.head)
     if not is_put_aside(facts.run) and (halt is None or not facts.run.wants_driving):
         return None
@@ -351,7 +351,7 @@ def halt_reason(facts: RunFacts) -> FeatureReason | None:
 
 
 def halt_note(facts: RunFacts) -> Sentence | None:
-    """Return the halt of a run that a worker drives or that waits."""
+    """Return a note about the halt that covers a run in progress or a waiting run; otherwise None."""
     halt = halt_of(facts.head)
     if halt is None or halt_reason(facts) is not None:
         return None

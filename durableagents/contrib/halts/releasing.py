@@ -23,9 +23,9 @@ Failures = list[tuple[UUID, UUID, Exception]]
 
 
 def release(_: list[UUID], until: float) -> Failures:
-    """Release runs that are no longer halted, until a time (monotonic).
+    """Release runs that are no longer halted, for as long as the monotonic clock is before `until`.
 
-    Return deadlines that could not be corrected yet.
+    Returns the deadlines that could not be corrected yet.
     """
     while release_runs() and time.monotonic() < until:
         pass

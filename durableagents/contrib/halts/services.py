@@ -1,7 +1,7 @@
 """Set and lift halts, for operators and shell users.
 
 Halts take the exclusive halts lock, which every intent shares. So no intent in a halt's scope begins after the halt's
-commit (sql/halts.sql). Starts share the release lock of their agent.
+commit (sql/halts.sql). Each new start shares the release lock of its agent; a halt of new starts takes it exclusively.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def stage(halt: UUID, body: StageBody, *, by: Actor) -> Halt:
 
 
 def lift(halt: UUID, body: LiftBody, *, by: Actor) -> Halt:
-    """Lift a halt. Halted work continues within seconds. Raises what `stage` raises."""
+    """Lift a halt. Halted work continues within seconds. Raises the errors of `stage`."""
     why = _authorize("halt_lift", by, body.justification)
 
     def lift_all() -> Halt:
@@ -228,7 +228,7 @@ def halt_values(halt: Halt) -> dict[str, Any]:
 
 
 def secret_of(halt: UUID, n: int) -> bytes:
-    """Return the secret that unlocks a row of a halt's record. It is derived from the installation's key."""
+    """Return the secret that the row after row `n` must contain as `opens`, derived from the installation's key."""
     return hmac.digest(code_key(), f"halt {halt} {n}".encode(), "sha256")
 
 
@@ -292,7 +292,7 @@ def _write(halt: Halt, action: str, *, by: Actor, why: str, before: dict[str, An
 
 
 def _lock_out_starts(kind: str, scope: str, key: str) -> None:
-    """If new starts are affected, wait for the agent's starts in progress. Raises StartsUnderWay."""
+    """Block new starts of the agent and wait for those in progress, if the halt affects them. Raises StartsUnderWay."""
     if kind == Halt.Kind.STARTS or (kind == Halt.Kind.QUARANTINE and scope == Halt.Scope.VERSION):
         lock_out_starts(key.partition("@")[0])
 

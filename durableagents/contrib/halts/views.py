@@ -41,7 +41,7 @@ class HaltsPage(FormPage):
     section = "halts"
 
     def tell(self, request: HttpRequest, refused: Refused | None = None, halt: UUID | None = None) -> HttpResponse:
-        """Show the page, with the refused form where it was."""
+        """Show the page, with a refused form in its place on the page."""
         beyond = request.GET.get("beyond", "")
         below = int(beyond) if beyond.isdecimal() and len(beyond) < 18 else None
         now, found = halts_and_history(limit=PAGE + 1, before=below)

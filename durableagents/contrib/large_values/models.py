@@ -1,4 +1,4 @@
-"""Models of searches for values that nothing refers to."""
+"""The model of searches for stored values that nothing refers to."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from django.db.models.functions import Now
 
 
 class Collection(models.Model):
-    """One search for values that nothing refers to."""
+    """One search for stored values that nothing refers to, and the values that it deleted."""
 
     at = models.DateTimeField(db_default=Now(), db_index=True)
     values_deleted = models.BigIntegerField()

@@ -163,7 +163,7 @@ class SharedBudgetRow(Shape):
 
     @property
     def too_large(self) -> int:
-        """Return how many of the listed waiting calls need more than the limit of a whole period."""
+        """Return how many of the listed waiting calls need more than the limit, so that they fit in no period."""
         return sum(Decimal(wait.wanted) > Decimal(self.limit) for wait in self.waiting_first)
 
     @property
@@ -304,7 +304,9 @@ def with_waiting_calls() -> list[SharedBudgetRow]:
 
 
 def of_run(run_id: UUID, *, has_past: bool = True) -> list[SharedBudgetRow]:
-    """Return the shared budgets that cover a run or were charged for it; providers' only if it used their models."""
+    """Return the shared budgets that cover a run or were charged for it.
+
+    Budgets of providers are included only if the run used their models."""
     budgets = SharedBudget.objects.filter(_visible(), pk__in=RawSQL(_OF_RUN, [run_id, run_id])).order_by("id")
     return rows_of(list(budgets), has_past=has_past)
 

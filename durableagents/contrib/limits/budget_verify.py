@@ -28,7 +28,7 @@ Key = tuple[str | None, int, int]
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """The intent of a call that shared budgets count."""
+    """The recorded start of a call that counts towards shared budgets."""
 
     at: datetime
     event: e.ToolInvoked | e.ModelRouted
@@ -148,7 +148,7 @@ def _charge(key: Key) -> str:
 
 
 def _periods(budget: SharedBudget, at: datetime) -> set[datetime]:
-    """Return the possible starts of a call's period.
+    """Return the possible start times of the period that a call belongs to.
 
     There can be two, because the meter is read just before the intent is written."""
     with connection.cursor() as cursor:

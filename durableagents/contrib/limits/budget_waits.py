@@ -45,8 +45,8 @@ class NotAdmitted(DurableAgentsError):
 def admit_waiting(excluding: list[UUID], until: float) -> list[Failure]:
     """Start due periods, log notices, and admit waiting calls as far as there is room.
 
-    Room results from a higher limit, a new period or released reservations. Waits in `excluding` are skipped. Returns
-    the waits that failed."""
+    There may be room because of a higher limit, a new period or released reservations. Waits in `excluding` are
+    skipped. Returns the waits that failed."""
     failures: list[Failure] = []
     for budget_id in _begin():
         try:

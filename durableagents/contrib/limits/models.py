@@ -70,7 +70,7 @@ class Permit(models.Model):
 
 
 class LimitLine(models.Model):
-    """A worker whose calls wait in the queue for a permit of a key."""
+    """A worker with calls that wait in a key's queue for a permit."""
 
     pk = models.CompositePrimaryKey("key", "worker")
     key = models.TextField()

@@ -198,7 +198,7 @@ class WorkerLimits(Limits):
     def rule_of(self, key: str) -> dict[str, Any]:
         """Return the rule in force for a key, as `runs_limit_rule` does.
 
-        It uses only rules that the application wrote."""
+        Only rules that the application wrote are used."""
         stated = self._installed | self._given
         patterns = [each for each in stated if each.endswith("*") and each != key and key.startswith(each[:-1])]
         longest = stated[max(patterns, key=len)] if patterns else {}
@@ -226,7 +226,7 @@ class WorkerLimits(Limits):
     def needs_permit(self, keys: tuple[str, ...]) -> bool:
         """Return whether a call under these keys needs a permit.
 
-        It also needs one if its limit was removed outside the application."""
+        A call also needs one if a limit of its keys was changed or removed outside the application."""
         is_limited = any((known := self.state_of(key)) is not None and known.needs_permit for key in keys)
         return is_limited or bool(self._untrusted(keys))
 
@@ -261,9 +261,9 @@ class WorkerLimits(Limits):
     async def _first(
         self, keys: tuple[str, ...], request: PermitRequest, queue: _Queue, began: float
     ) -> Permit | Refused:
-        """Request a permit until it is granted or finally refused.
+        """Repeat the request for a permit until it is granted or finally refused.
 
-        Between requests, wait for the time the database gives or a notification."""
+        Between requests, wait for a notification, but at most for the time that the database returned."""
         permit_id = str(uuid4())
         while True:
             queue.wake.clear()
@@ -421,7 +421,7 @@ class WorkerLimits(Limits):
 
 
 async def update_lanes(link: psycopg.AsyncConnection[Any]) -> None:
-    """Update the lanes of active runs after the limits of tags have changed."""
+    """Assign active runs to the right lanes after the limits of tags have changed."""
     while True:
         row = await (await link.execute("SELECT runs_line_up(500)")).fetchone()
         if row is None or row[0] < 500:

@@ -26,7 +26,7 @@ Key = Annotated[
 
 
 class KeyBody(SteerBody):
-    """Names a limit's key."""
+    """A request body with the key of a limit."""
 
     key: Key
 
@@ -162,7 +162,7 @@ def _rule_of(limit: Limit) -> dict[str, Any]:
 
 
 def _record_rule(action: str, limit: Limit, *, by: Actor, before: dict[str, Any], why: str) -> None:
-    """Record the change, and update the lanes of runs after commit. A change that is only proposed updates no run."""
+    """Record the change, and update the lanes of runs after commit. A change that is only proposed affects no run."""
     acted(action, by=by, subject=f"limit {limit.key}", justification=why, before=before, after=_rule_of(limit))
     transaction.on_commit(lambda: _update_lanes(limit.key))
 

@@ -236,7 +236,7 @@ def _lock(budget_id: int) -> tuple[SharedBudget, BudgetMeter]:
 
 
 def _gate(budget: SharedBudget, meter: BudgetMeter) -> Any:
-    """Return the time from which the next sweep admits waiting calls: now if calls wait, otherwise unchanged."""
+    """Return the meter's `gate_at`; if it is unset although calls wait, now, so that the next sweep admits them."""
     waits = Wait.objects.filter(kind=Wait.Kind.POOL, resolved_at__isnull=True, detail__pool=budget.pk)
     return (meter.gate_at or database_now()) if waits.exists() else meter.gate_at
 

@@ -1,4 +1,4 @@
-"""The limit or circuit breaker for which a run waits, as the reason for its status."""
+"""The reason for the status of a run that waits for a limit or circuit breaker."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _RECOVERING = """
 
 
 def take_stock() -> Iterator[Sample]:
-    """Yield the current figures, except the number of ended runs: name, label values, value."""
+    """Yield the current figures as tuples of name, label values and value, without the numbers of ended runs."""
     yield from _runs([*ACTIVE, State.PAUSED])
     overdue: dict[str, int] = {}
     for kind, queue, n, late, oldest in _rows(_WAITS):

@@ -184,7 +184,7 @@ def _close(notice: Notice, state: str, note: str) -> None:
 
 
 def _plan_deadline_notice(subject: Subject) -> None:
-    """Plan the notice of a near deadline. This is done here to keep it out of the worker's step."""
+    """Plan the notice of a near deadline. This happens here, so that the worker's step doesn't have to do it."""
     approval, near = subject.approval, _near(subject)
     if approval is not None and near is not None:
         news = Notification(

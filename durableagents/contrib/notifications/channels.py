@@ -1,4 +1,4 @@
-"""Chats and shared mailboxes, which administrators manage, and repeated deliveries.
+"""Chats and shared mailboxes, which administrators manage, and sending deliveries again.
 
 Each act is one transaction with a record. The record never contains a webhook's address, because anyone who knows the
 address can post there."""
@@ -88,7 +88,7 @@ class ChannelEnded(DurableAgentsError):
 
 
 class NotReplayable(DurableAgentsError):
-    """The delivery is still in progress, or was not a message."""
+    """The delivery is still in progress, or was only shown in a page and not sent as a message."""
 
     status, code, title = 409, "illegal-state", "The delivery can't be sent again now"
 

@@ -122,7 +122,7 @@ def _take(by: str) -> Message | None:
 
 
 def _postpone(head: Delivery) -> bool:
-    """Postpone all of a person's due deliveries as a group in their quiet hours; return whether it did."""
+    """During a person's quiet hours, postpone their due deliveries over one medium; return whether it did."""
     if head.person is None:
         return False
     now = database_now()
@@ -295,7 +295,7 @@ def _locked(message: Message, deliveries: Sequence[Delivery], outcome: str, why:
 
 @transaction.atomic
 def take_for_page(user: User) -> list[dict[str, str]]:
-    """Take and return the notifications for a user's open page. Only the first page that asks receives them."""
+    """Take and return the notifications for a user's open page. Each is returned to only one page."""
     now, row = database_now(), preference_of(user.pk)
     waiting = Delivery.objects.select_related("notice").filter(
         person=user.pk, by=Delivery.By.BROWSER, state=Delivery.State.WAITING, due_at__lte=now

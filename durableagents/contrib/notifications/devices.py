@@ -105,7 +105,7 @@ def _service(body: DeviceBody) -> str:
 
 
 def _add_to_settings(person: int) -> None:
-    """Add push to all kinds if the person's settings were made before they had a device."""
+    """Add push to each kind that has a medium, unless the person's settings already use push for some kind."""
     row = Preference.objects.select_for_update().filter(pk=person).first()
     if row is not None and not any(Medium.PUSH in media for media in row.ways.values()):
         row.ways = {kind: sorted({*media, Medium.PUSH.value}) if media else media for kind, media in row.ways.items()}
@@ -147,19 +147,19 @@ def token_of(request: HttpRequest) -> str:
 
 @receiver(user_logged_out)
 def end_on_sign_out(sender: type[User], request: HttpRequest, **_: object) -> None:
-    """End the device of this browser."""
+    """End all devices of this browser."""
     _end_other(token_of(request), None, "someone signed out there")
 
 
 @receiver(user_logged_in)
 def end_on_sign_in(sender: type[User], request: HttpRequest, user: User, **_: object) -> None:
-    """End the device of this browser if it belongs to another account."""
+    """End the devices of this browser that belong to other accounts."""
     _end_other(token_of(request), user.pk, "someone else signed in there")
 
 
 @transaction.atomic
 def _end_other(token: str, person: int | None, why: str) -> None:
-    """End the devices of a browser that belong to other people."""
+    """End the devices of a browser that don't belong to `person`; all of them if it is None."""
     for row in Device.objects.select_for_update().filter(token_hash=_hash(token), ended_at__isnull=True):
         if token and row.person != person:
             _end(row, why)

@@ -110,7 +110,7 @@ def tell(news: Notification, *, due_at: datetime | None = None) -> None:
 
 
 def tell_of_missing_versions(graph_ids: Sequence[str]) -> None:
-    """Notify operators of versions that runs need but no worker has."""
+    """Notify operators of agent versions that ready runs need, but that no live worker drives."""
     with connection.cursor() as cursor:
         cursor.execute(_MISSING, [list(graph_ids)])
 

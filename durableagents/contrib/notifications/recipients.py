@@ -1,6 +1,6 @@
 """Determines the recipients of a notice, when deliveries are planned, and again before each is sent.
 
-What counts are current rights: people who lost the role, started the run themselves, or can no longer see it receive
+Only current rights count: people who have lost the role, started the run themselves or can no longer see it receive
 nothing."""
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MAX_RECIPIENTS = 500  # accounts checked per notice
 class Subject:
     """A notice with the current rows of its subject.
 
-    `proposal` is the proposed outcome that it asks people to confirm."""
+    `proposal` is the proposed outcome that the notice asks people to confirm."""
 
     notice: Notice
     run: Run | None
@@ -57,7 +57,7 @@ class Subject:
 
     @cached_property
     def queues(self) -> list[str]:
-        """Return the queues that are asked: the first one, and those added by authentic escalations."""
+        """Return the queues whose people are asked: the first queue, and those added by authentic escalations."""
         if self.approval is not None:
             return authentic_places([self.approval])[self.approval.id]
         detail = None if self.wait is None else self.wait.detail
@@ -146,7 +146,7 @@ def find_recipients(subject: Subject) -> list[User]:
 
 
 def may_receive(subject: Subject, user: User | None) -> bool:
-    """Return whether an account may act on the subject, or is named as the recipient, according to current rows."""
+    """Return whether, by current rows, an account may act on the subject or is the notice's named recipient."""
     if user is None or not user.is_active or not is_authentic_account(user):
         return False
     held, notice, run = roles(user), subject.notice, subject.run

@@ -134,7 +134,7 @@ def authorization(endpoint: str, now_seconds: float) -> str:
 
 @lru_cache(maxsize=4)
 def _read(path: Path, changed: int) -> VapidKey:
-    """Read the key. A new `changed` invalidates the cache. Raises ValueError."""
+    """Read the key. `changed` is the file's modification time, part of the cache key. Raises ValueError."""
     key = load_pem_private_key(path.read_bytes(), password=None)
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
         raise ValueError("no P-256 key")

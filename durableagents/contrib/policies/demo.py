@@ -1,4 +1,4 @@
-"""The demo's policy. The demo's policy is published once; people's later changes are kept."""
+"""The demo's policy. It is published once, and later changes by people are kept."""
 
 from __future__ import annotations
 

@@ -77,9 +77,9 @@ class Rulebook:
 
 
 def _demanded(found: Sequence[Rule], effect: Effect) -> tuple[Demand, ...]:
-    """Return one demand per queue, from the first policy that requires it.
+    """Return one demand per queue, taken from the first policy that requires the queue.
 
-    Its proof combines those of all policies that require the queue."""
+    The proof of a demand combines those of all policies that require the queue."""
     if effect != "require":
         return ()
     by_queue: dict[str, Demand] = {}

@@ -180,7 +180,7 @@ def _words(row: Policy, name: str) -> str:
 
 
 def _proof_words(proof: Any) -> str:
-    """Return as text what an approval must prove; empty if unreadable, or no more than the queue requires."""
+    """Return as text what an approval must prove; empty if this is unreadable or no more than the queue requires."""
     with suppress(DefinitionError):
         return asked_in_words(threshold_in(proof)).partition(": ")[2]
     return ""
@@ -201,6 +201,6 @@ def agents_and_tools() -> tuple[list[str], list[str]]:
 
 
 def use_of_queue(name: str) -> str:
-    """Return as text which policy in force uses a queue; empty if none does."""
+    """Return a text that names a policy in force that uses the queue; empty if none does."""
     policy = Policy.objects.filter(queue=name, ended_at__isnull=True).first()
     return f"the policy {policy.name} uses it" if policy is not None else ""

@@ -160,7 +160,7 @@ def _newest(name: str) -> Policy | None:
 
 
 def _number_after(last: Policy | None, name: str) -> int:
-    """Return the number of the next version, which no spelling of this name has used.
+    """Return the number of the next version. It is unused under every capitalization of the name.
 
     Raises InvalidInput if forged versions use all higher numbers."""
     taken = Policy.objects.alias(spelled=Lower("name")).filter(spelled=name).values_list("version", flat=True)
@@ -218,7 +218,7 @@ def retire(name: str, *, by: Actor, justification: str) -> Policy:
 @two_person("policies", needs=PERMISSION)
 @transaction.atomic
 def restore(*, by: Actor, justification: str) -> None:
-    """Repair forged policies, which had stopped all calls.
+    """Repair policies that were changed outside the application. Until then, all calls are denied.
 
     Forged additions are ended; versions whose end was forged are restored as new versions. Raises
     InvalidInput if nothing is wrong, Forbidden, JustificationRequired."""

@@ -179,7 +179,7 @@ class _Past:
 
 
 def _calls(most: int, found: TriedRow, book: Rulebook) -> Iterator[tuple[CallRow, Asking]]:
-    """Yield the newest calls, with the fields of each that `book` needs, until there are `most` or time runs out."""
+    """Yield the newest calls with the fields that `book` needs, until `most` calls are found or time runs out."""
     until, place, given = time.monotonic() + MAX_SECONDS, LAST, 0
     risks = {(agent.name, tool.name): tool.risk for agent in registry.agents() for tool in agent.all_tools()}
     starters: dict[str, str | None] = {}
@@ -250,7 +250,7 @@ def _sealed(group: Sequence[_Past]) -> dict[tuple[str, int], bytes]:
 def _asking(
     past: _Past, sealed: Mapping[tuple[str, int], bytes], starters: dict[str, str | None], book: Rulebook
 ) -> Asking | None:
-    """Return the call in the form for evaluation; None if its arguments are needed and unreadable."""
+    """Return the call as policies evaluate it; None if its arguments are needed and unreadable."""
     asking, run_id = past.asking, past.asking.run_id
     if book.needs_requester(asking) and (asking.requester or "").startswith(OF_A_RUN):
         if run_id not in starters:

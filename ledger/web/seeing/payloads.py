@@ -1,7 +1,7 @@
 """Payloads that the reader may not read: placeholders and refusals.
 
-`Viewer.reads` decides, through `reads`. Lists and pages replace the payload by a note; a URL that returns only payloads
-refuses the request.
+`reads` decides who may read a payload. Lists and pages replace a hidden payload with a note; a URL that returns only
+payloads refuses the request.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _STATUS = frozenset(
 
 
 class PayloadsHidden(DurableAgentsError):
-    """The request is only for payloads, of one run or of many."""
+    """The request asks only for payloads that the reader may not read; `run_id` is None if they are of many runs."""
 
     status, code, title = 403, "payloads-hidden", "Not shown to you"
 

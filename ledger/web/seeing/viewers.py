@@ -36,7 +36,7 @@ class Viewer:
     """The reader of a request.
 
     Without `sees_all` they see the runs of the account `person` and those with one of `tags`. Without `reads_all` they
-    read the payloads of their own runs and of questions at the queues of the roles `held`.
+    read the payloads of their own runs, and of questions in the queues in which one of the roles `held` decides.
     """
 
     sees_all: bool = True

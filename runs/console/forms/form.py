@@ -177,7 +177,7 @@ class SchemaForm(forms.Form):
 
     def mark(self, error: DurableAgentsError, within: str, root: str = "") -> None:
         """Show each error at its field, at the nearest group, or above the form.
-        `within` in an error's path stands for `root`."""
+        If an error's path begins with `within`, that part is replaced by `root`."""
         self.full_clean()
         for problem in error.extra.get("errors", []):
             words = in_words(problem)

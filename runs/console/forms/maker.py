@@ -22,7 +22,7 @@ _DATES = {"date": "YYYY-MM-DD", "time": "HH:MM:SS", "date-time": "YYYY-MM-DDTHH:
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """The position of a group: its depth, and whether it, or a group around it, may be null or is absent."""
+    """The position of a group: its depth, and whether it or an enclosing group may be null or is absent."""
 
     depth: int = 0
     may_be_null: bool = False

@@ -86,7 +86,7 @@ def late_news(news: Mapping[str, Any], tools: dict[str, Any]) -> SafeString:
 
 
 def _on_record(news: Mapping[str, Any]) -> str:
-    """Return a text for the recorded outcome. Stops recorded by earlier versions have the code of a failure instead."""
+    """Return a text for the recorded outcome. Stops recorded by earlier versions contain a failure code instead."""
     found, code = str(news.get("on_record") or "nothing"), news.get("code")
     if code is None and found not in (*findings.ON_RECORD, *_NO_OUTCOME):
         found, code = "refused", found

@@ -21,7 +21,7 @@ from runs.queries.status import Reason, notes_of, sentence_of
 @dataclass(frozen=True, slots=True)
 class Verb:
     """An action on a run: two button labels, an explanation, and the effect on active children.
-    The first button opens the form, the second one sends it. `view` takes the POST."""
+    The first button opens the form, the second one sends it. `view` handles the POST."""
 
     label: str
     view: str

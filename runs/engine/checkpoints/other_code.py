@@ -50,7 +50,7 @@ async def other_code(agent: Any, journal: Journal, runtime: Runtime, wrote: str,
 
 
 def told_apart(agent: Any, wrote: str, known: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the details for an operator: both fingerprints, and the differences of the code.
+    """Return the details for an operator: both fingerprints, and the differences in the code.
 
     The differences can be given only if the other code's parts are `known`.
     """

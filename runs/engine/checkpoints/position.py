@@ -1,6 +1,6 @@
 """The position of a run according to its journal: at its checkpoint, or where a migration has put it.
 
-The event of a migration holds the state, so a claimant can continue from it even if later checkpoints can't be read.
+A migration's event contains the state, so a worker can continue from it even if later checkpoints can't be read.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _reentered(moved: e.RunMigrated, state: Any, since: Sequence[e.Event]) -> Po
 
 
 def _carried_on(at: Snapshot, tail: Sequence[e.Event]) -> Position:
-    """Return the position at the checkpoint, or before it at the entry of a renewal or fork."""
+    """Return the position at the checkpoint; before the first one, at the entry of a renewal or fork."""
     come = next((x for x in tail if isinstance(x, (e.RunCarriedOn, e.RunForked))), None)
     if at.node or come is None or not come.node:
         return Position(at, tail)

@@ -1,4 +1,4 @@
-"""Upgrades of states that older code of an agent wrote, step by step from one number to the next."""
+"""Upgrades of states that older code of an agent wrote, step by step from one schema number to the next."""
 
 from __future__ import annotations
 

@@ -95,10 +95,11 @@ def screen(
 ) -> Callable[[Callable[[Piece], Any]], Screen]:
     """Turn a function of a `Piece` into a hook.
 
-    Plain functions are called in a thread, `async def` is awaited. It returns None (pass), `Redact(content, reason)` or
-    `Withhold(reason)`. If it raises, returns something else, or takes longer than `timeout` seconds (2), the piece is
-    withheld. `version` is recorded with each verdict: change it whenever the function changes. `source` and `to` select
-    the pieces (default: all). `name` defaults to the function's. Raises DefinitionError.
+    A plain function is called in a thread, an `async def` is awaited. The function returns None (pass),
+    `Redact(content, reason)` or `Withhold(reason)`. If it raises, returns something else, or takes longer than
+    `timeout` seconds (2), the piece is withheld. `version` is recorded with each verdict: change it whenever the
+    function changes. `source` and `to` select the pieces (default: all). `name` defaults to the function's. Raises
+    DefinitionError.
     """
 
     def register(function: Callable[[Piece], Any]) -> Screen:

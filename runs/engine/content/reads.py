@@ -1,6 +1,6 @@
 """The cache of reads.
 
-A cache of reads: only an optimization, never the record: if an entry is missing or damaged, the read is made.
+The cache is only an optimization, not a record. If an entry is missing or damaged, the tool is called.
 """
 
 from __future__ import annotations

@@ -195,8 +195,8 @@ class Declarations:
     def _ends(self, module: Module, chain: Chain) -> list[End]:
         """Return everything that `a.b.c` may refer to; empty if it is undefined.
 
-        A pair stands for a definition of the agent, a text for the name of something in the library, and an empty text
-        for anything else.
+        Each is a module and a name for a definition in the agent's packages, a name for something in this library, or
+        an empty text for anything else.
         """
         found: list[End] = []
         seen: set[tuple[str, Chain]] = set()
@@ -220,7 +220,7 @@ class Declarations:
     def _in(self, where: str, chain: Chain) -> tuple[Module, Chain] | str:
         """Return the module and the chain with which to continue resolving `chain` in module `where`.
 
-        At the end of the chain, returns a text like `_ends`.
+        If there is nothing more to resolve, return a text as in `_ends`.
         """
         while True:
             if self._is_house(where):
@@ -259,7 +259,7 @@ _KINDS: dict[type[ast.AST], str] = {
 
 
 def home_of(thing: Any) -> str | None:
-    """Return the package of a function's or class's author, or None for a library.
+    """Return the package to which a function or class belongs; None for a library.
 
     For agents shipped with this library, this is a subpackage of it.
     """

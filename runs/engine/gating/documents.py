@@ -1,7 +1,7 @@
-"""Documents shown to approvers. Documents shown to approvers: a plan contains their digests, so the decision covers
-them. Pure.
+"""Documents shown to approvers. Pure.
 
-Plans without documents have the same bytes as before documents existed.
+A plan contains the documents' digests, so the decision covers them. Plans without documents have the same bytes as
+plans from before documents were supported.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ _NAMES = (
 
 
 def subject(document: Any) -> str:
-    """Return the first field whose name suggests a party or a subject matter; empty if there is none."""
+    """Return the text of a field whose name suggests a party or a subject matter; empty if there is none."""
     if not isinstance(document, dict):
         return ""
     for name in _NAMES:
@@ -76,8 +76,8 @@ MAX_DIGITS = 18  # digits before the point; up to six digits after it are kept
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """An amount of money, such as `Amount(Decimal("1250.00"), "USD")`. `value` is the number, `currency` its three
-    capitals (ISO 4217)."""
+    """An amount of money, such as `Amount(Decimal("1250.00"), "USD")`. `value` is the number, `currency` the
+    three-letter code (ISO 4217) in capitals."""
 
     value: Decimal
     currency: str
@@ -100,7 +100,7 @@ def amount_problem(declared: Any) -> str:
 def amount_entry(declared: AmountRule, args: Any) -> dict[str, str]:
     """Return a call's amount for the plan (as text), or the `problem`.
 
-    With a problem, approvers with a limit can't decide.
+    If there is a problem, approvers with a limit can't decide.
     """
     try:
         amount = _read_amount(declared, args) if isinstance(declared, str) else declared(args)
@@ -189,7 +189,7 @@ def editable_entry(editable: Sequence[str], model: type[BaseModel]) -> dict[str,
 
 
 def closed(schema: Any) -> Any:
-    """Forbid undeclared fields in a schema's objects, which a tool would silently drop.
+    """Forbid undeclared fields in a schema's objects, because a tool would silently drop these fields.
 
     Objects that declare `additionalProperties` stay unchanged.
     """
@@ -261,7 +261,7 @@ def agent_of(plan: Any) -> str:
 def sameness_of(stored: bytes) -> str | None:
     """Return the `sameness` of a stored plan; None if it has none.
 
-    Numbers are parsed as written, as for the digests in rows.
+    Numbers are parsed as they are written, because the digests in rows were computed that way.
     """
     try:
         return sameness(json.loads(stored))

@@ -13,7 +13,7 @@ from runs.engine.tape import Slot, payload_of
 
 # Label and source of this evidence.
 HISTORY = ("This call was asked for before", "this run's journal")
-# The reason for an approval of which it is only known that nothing was sent under it.
+# The reason given if all that is known about an approval is that nothing was sent under it.
 _NOT_UNDER_IT = "the call was not made under it"
 _EXPIRED = "it expired before the call was made"
 _EXPIRED_OR_BACK = "it was taken back, or expired, before the call was made"
@@ -40,7 +40,7 @@ UNEXPLAINED = Unused()
 
 
 def requires_as_well(who: str, queue: str, *, is_more: bool) -> str:
-    """Return the reason that `who` also requires a queue's approval, or (`is_more`) more proof with it."""
+    """Return the text that `who` also requires a queue's approval or, if `is_more`, more proof with it."""
     return f"{who} wants more shown with the yes of {queue}" if is_more else f"{who} asks {queue} as well"
 
 
@@ -59,7 +59,7 @@ def history_of(
 
 
 def _answers(gate: Slot, record: Slot, unused: str) -> list[str]:
-    """List the decisions, and whether the call was sent under each. `unused` is the reason for the last approval."""
+    """List the decisions, and whether the call was sent under each. `unused` tells why the last one wasn't used."""
     lines, requests = [], list(gate.asked.values())
     after = {one.approval_id: later for one, later in pairwise(requests)}
     for decision in gate.decisions:

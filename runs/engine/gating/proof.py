@@ -1,7 +1,7 @@
 """Proof required with an approval: recent authentication, and typing the values being approved. Pure.
 
 The proof is checked when the approval is given, and again before the approval is used. Plans that need no proof have
-the same bytes as before proofs existed.
+the same bytes as plans from before proofs were supported.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Proof:
     """The proof required for an approval.
 
     `within`: the person authenticated at most this many seconds ago (0: no requirement), with a second factor if
-    `factor` is set. The person typed the amount, the target, or both.
+    `factor` is set. `amount`, `target`: the person typed these values.
     """
 
     within: int = 0
@@ -61,7 +61,7 @@ NO_PROOF = Proof()
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """The calls that need a proof: those above an amount or with at least a risk; without both, all of them.
+    """The calls that need a proof: those above an amount or of at least a certain risk; all if neither is set.
 
     An unknown amount or risk is treated as above the threshold.
     """

@@ -1,7 +1,7 @@
 """Stages of an approval, and whether recorded votes meet them. Pure.
 
 Plans that need a single approval have the same bytes as before stages existed. Only authenticated journal entries
-count. A person counts once over all stages, whatever key they use, and even if they stand in for someone.
+count. A person counts only once in all stages together, whatever key they use, and even when they act as a deputy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_PEOPLE = 20  # per stage
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage of an approval: `quorum` (1) different people of `queue` must approve.
+    """One stage of an approval: `quorum` (default 1) different people of `queue` must approve.
 
     They must not have taken part in an earlier stage. Raises DefinitionError.
     """
@@ -68,7 +68,7 @@ class Requirement:
 
     @property
     def queues(self) -> list[str]:
-        """Return the queues that are asked, in order, each once."""
+        """Return the queues of all stages in order, without duplicates."""
         return list(dict.fromkeys(stage.queue for stage in self.stages))
 
     def in_plan(self) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def required_by(plan: Any, queue: str) -> Requirement:
 
 
 def stage_of(plan: Any) -> int:
-    """Return the number of the stage that a plan asks for, from 1. Raises DefinitionError if there is no such stage."""
+    """Return the number of a plan's current stage, counted from 1. Raises DefinitionError if there is no such stage."""
     if not isinstance(plan, Mapping) or STAGES not in plan:
         return 1
     stage, most = plan.get("stage"), len(required_by(plan, "").stages)
@@ -99,7 +99,7 @@ def stage_of(plan: Any) -> int:
 
 
 def is_staged(plan: Any) -> bool:
-    """Return whether votes are counted, so that a single approval doesn't decide."""
+    """Return whether the plan has stages, so that votes are counted and a single approval may not be enough."""
     return isinstance(plan, Mapping) and STAGES in plan
 
 

@@ -79,7 +79,7 @@ def wrong_word(time: Time) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """A question's deadline, and the terms to record; None if there is only the deadline."""
+    """A question's deadline, and in `said` the terms to record (None if there is only the deadline)."""
 
     deadline: datetime
     said: dict[str, Any] | None = None
@@ -97,8 +97,8 @@ class QueueTiming(Protocol):
 class Course:
     """The progress of an approval.
 
-    `deadline` runs from `since` (None: since it was opened). `over` are the periods during which its run had ended,
-    before people retried it.
+    Its time started at `since`; None means when its wait was opened. `over` lists the periods between an end of the
+    run and its retry by people.
     """
 
     deadline: datetime

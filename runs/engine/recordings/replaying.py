@@ -43,7 +43,7 @@ MAX_TEXT = 400
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The record at `slot` says `recorded`, and the code `asked` for something else.
+    """A difference at `slot`: the record contains `recorded`, but the code does what `asked` describes.
 
     `slot` is empty if the difference concerns the whole visit.
     """
@@ -463,7 +463,7 @@ class _Visit(Visit):
         self._beyond(slot)
 
     def buffer(self, event: e.Event) -> None:
-        """Handle a value from outside that is not in the record. The node may then continue to its next call."""
+        """Note a value from outside that is not in the record. The node may still continue to its next call."""
         if isinstance(event, e.ValueRead) and event.slot is not None:
             self.fresh.append(event.slot)
 

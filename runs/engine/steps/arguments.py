@@ -1,7 +1,7 @@
 """Guards that check a call before its intent: its tool's certificate, and its arguments.
 
-Replaced arguments are recorded before they are shown or sent, or together with showing or sending them. A call with an
-intent isn't checked again, because it may have been sent.
+Replaced arguments are recorded at the latest in the commit that opens a question about them or writes the intent. A
+call with an intent isn't checked again, because it may have been sent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Child runs as steps. Child runs: waiting for one does not occupy a worker.
+"""Child runs as steps. Waiting for a child run doesn't occupy a worker.
 
 The child's budget is reserved here and released in runs/services/families/ends.py.
 """
@@ -179,7 +179,7 @@ def _attributes(visit: Visit, agent: Agent, given: Mapping[str, Any]) -> e.Attri
 
 
 def _share(visit: Visit, budget: Budget) -> Caps:
-    """Return the child's caps: those requested, and otherwise all that this run has left."""
+    """Return the child's caps. Where none is requested, the child gets all that this run has left."""
     wanted, left = budget.caps(), visit.meter.left()
     return Caps(*(_smaller_cap(getattr(wanted, name), getattr(left, name)) for name in (f.name for f in fields(Caps))))
 

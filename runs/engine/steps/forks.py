@@ -247,7 +247,7 @@ class ForkFence(Guard):
         return visit.fork is not None and not tool.is_pure
 
     async def before_intent(self, call: LogicalCall) -> BaseModel | None:
-        """Return the output of the origin's effect if that is used instead. Parks until decided; raises Rejected."""
+        """Return the output of the origin's effect if it replaces the call. Parks until decided; raises Rejected."""
         tool = call.tool
         if tool.is_pure:
             return None

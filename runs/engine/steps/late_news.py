@@ -66,7 +66,7 @@ def untold(tape: Tape) -> list[dict[str, Any]]:
 
 
 def problem(tape: Tape, news: Iterable[dict[str, Any]]) -> str:
-    """Describe late results and what a retry does about them, for each call if that differs."""
+    """Describe late results and what a retry does about them, separately for each group of calls treated alike."""
     fates: dict[Fate, list[str]] = {}
     for each in news:
         fates.setdefault(_fate(tape, each["slot"]), []).append(each["tool"])
@@ -77,7 +77,7 @@ def problem(tape: Tape, news: Iterable[dict[str, Any]]) -> str:
 
 
 def _fate(tape: Tape, name: str) -> Fate:
-    """Return what happens to a call when its node is entered again.
+    """Return what will happen to a call when its node is entered again.
 
     Calls that are not on the tape belong to earlier visits.
     """

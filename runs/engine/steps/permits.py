@@ -87,7 +87,7 @@ async def park_for_limit(
 
 
 class Hold:
-    """The permit of one call or request: at most one at a time."""
+    """Holds the permit of one call or request, at most one at a time."""
 
     def __init__(self, visit: Visit, slot: str) -> None:
         self.visit, self.slot, self.limits = visit, slot, visit.runtime.limits
@@ -103,7 +103,7 @@ class Hold:
         return await _unless_stopped(self.visit, self._take(request))
 
     async def _take(self, request: PermitRequest) -> Refused | None:
-        """Take a permit and store it at once, so that it can be returned even if the caller is cut off."""
+        """Take a permit and store it at once, so that it can be given back even if the caller is cancelled."""
         answer = await self.limits.take(self.keys, request)
         if isinstance(answer, Refused):
             return answer
@@ -111,13 +111,13 @@ class Hold:
         return None
 
     def leave(self) -> None:
-        """Return the permit, because the try is over or won't be made."""
+        """Give back the permit, because the try is over or won't be made."""
         permit, self.permit = self.permit, None
         if permit is not None:
             self.limits.give_back(permit)
 
     def leave_later(self, when_over: Callable[[Callable[[], None]], None]) -> None:
-        """Return the permit when an abandoned blocking function ends, instead of now."""
+        """Give back the permit later, when an abandoned blocking function ends."""
         permit, self.permit = self.permit, None
         if permit is not None:
             loop, give_back = asyncio.get_running_loop(), partial(self.limits.give_back, permit)
@@ -126,12 +126,12 @@ class Hold:
     def under_way(self) -> _Try:
         """Return a context manager for one try.
 
-        When the context ends, the try's result is reported and the permit returned.
+        When the context ends, the try's result is reported and the permit is given back.
         """
         return _Try(self)
 
     def end(self, permit: Permit | None, error: BaseException | None) -> None:
-        """Report how a try under a permit ended, and return the permit unless `leave_later` took it."""
+        """Report how a try under a permit ended, and give the permit back unless `leave_later` will do so."""
         self.limits.report(self.keys, permit, _result_of(error))
         self.leave()
 
@@ -171,12 +171,12 @@ def _result_of(error: BaseException | None) -> TryResult:
 
 
 def _on_loop(loop: asyncio.AbstractEventLoop, what: Callable[[], None]) -> None:
-    with suppress(RuntimeError):  # the loop has ended; then the process returns all permits anyway
+    with suppress(RuntimeError):  # the loop has ended; then the process gives back all permits anyway
         loop.call_soon_threadsafe(what)
 
 
 async def _unless_stopped(visit: Visit, waiting: Coroutine[Any, Any, T]) -> T:
-    """Await something without effect. Wait; a stop request ends the wait and the visit."""
+    """Await an operation without effects. A stop request ends the wait and the visit."""
     task = asyncio.ensure_future(waiting)
     ends = [asyncio.ensure_future(each.wait()) for each in (visit.control.stop_asked, visit.closing)]
     try:

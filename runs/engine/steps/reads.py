@@ -101,7 +101,7 @@ class CacheGuard(Guard):
         return answer.output
 
     def after_record(self, call: LogicalCall, result: Any) -> None:
-        """Cache a recorded read. Cache the result, for the time that the tool declares."""
+        """Cache the result of a recorded read for the time that the tool declares."""
         tool = call.tool
         if tool.cache is None or call.began_at is None or call.past.intent is not None:
             return

@@ -21,9 +21,9 @@ def park_if_waiting(visit: Visit, slot: str, attempt: int) -> None:
 async def wait_for_room(
     visit: Visit, slot: str, attempt: int, error: SharedBudgetShort | SharedBudgetUnpriced, **identity: str
 ) -> NoReturn:
-    """Wait until the shared budget that refused an intent has room for it. Always unwinds.
+    """Wait until the shared budget that refused an intent has room for it. Always leaves the node.
 
-    The wait ends at the latest a week after the budget is refilled. `identity` (call and hash) is recorded with the
+    The wait ends no later than a week after the budget is refilled. `identity` (call and hash) is recorded with the
     wait if the slot's record doesn't name its call yet.
     """
     if isinstance(error, SharedBudgetUnpriced):

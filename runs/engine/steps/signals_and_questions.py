@@ -120,8 +120,8 @@ def _problems(error: ValidationError) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A message that was answered while a call waited for it. `name` and number `n` identify it in the run, `answer`
-    is plain data. The changes made by the message are already in the state."""
+    """A message that was answered while a call waited for it. `name` and the number `n` identify it in the run.
+    `answer` is plain data. The changes made by the message are already in the state."""
 
     name: str
     n: int

@@ -30,7 +30,7 @@ def debit(
     usd_micro: int | None,
     is_estimate: bool = False,
 ) -> e.BudgetDebited:
-    """Return the debit of a request whose usage is known, or will never be known."""
+    """Return the debit of a request. With `is_estimate`, its actual usage will never be known."""
     return e.BudgetDebited(
         slot=route.slot,
         attempt=route.attempt,
@@ -69,7 +69,7 @@ async def debit_lost(journal: Journal, tape: Tape) -> None:
 def wait_for_raise(
     journal: Journal, slot: str, breaches: Sequence[Breach], wanted: Usage, queue: str
 ) -> tuple[e.BudgetExceeded, WaitSpec]:
-    """Return the event that a call at `slot` would exceed caps, and the wait for higher caps."""
+    """Return the event which records that a call at `slot` would exceed caps, and the wait for higher caps."""
     first = breaches[0]
     event = e.BudgetExceeded(
         resource=first.resource,
@@ -87,8 +87,8 @@ def wait_for_raise(
 def lacking(breaches: Sequence[Breach], wanted: Usage) -> dict[str, Any]:
     """Return the wait's detail for people.
 
-    The detail contains the first exceeded cap, the amounts that the call `needs`, and for each exceeded cap a value
-    that is `enough`.
+    The detail contains the first exceeded cap, the amounts that the call `needs`, and under `enough` a sufficient
+    value of each exceeded cap.
     """
     first = breaches[0]
     return {

@@ -1,6 +1,6 @@
-"""Attributes of a run, and the lines and progress that a node reports.
+"""Attributes of a run, and the log lines and progress that a node reports.
 
-Lines and progress aren't journaled, but numbered, so that a replay doesn't add them twice.
+Log lines and progress aren't journaled, but they are numbered, so that a replay doesn't add them twice.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ProgressMessage:
 
 
 def tell_line(visit: Visit, message: str, level: str, fields: dict[str, Any]) -> str:
-    """Add a line to the run's lines, and return it as stored. Raises ValueError for an unknown level."""
+    """Add a line to the run's log, and return it as stored. Raises ValueError for an unknown level."""
     if level not in LEVELS:
         raise ValueError(f"log level {level!r} is none of {', '.join(LEVELS)}")
     whole = f"{message}{''.join(f' {name}={value}' for name, value in fields.items())}"
@@ -78,7 +78,7 @@ def tell_progress(visit: Visit, done: float, of: float | None, note: str) -> Non
 
 
 def warn_of(runtime: Runtime, journal: Journal, visit: str, problem: str) -> None:
-    """Log a warning of the engine to a visit's lines (only once) and to the worker's log."""
+    """Add a warning of the engine to the run's log (once per visit) and to the worker's log."""
     log.warning("run %s: %s", journal.run_id, problem)
     runtime.keep(
         journal.run_id, journal.lease, ProgressMessage(f"{visit}/code", 0, journal.now(), _cut(problem), "warning")

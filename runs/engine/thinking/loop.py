@@ -25,7 +25,7 @@ from runs.engine.visit import Visit
 
 
 async def think(visit: Visit, slot: str, assistant: Assistant, prompt: Prompt, after: Sequence[Said] = ()) -> BaseModel:
-    """Run the loop until the model gives a valid final result, and return that.
+    """Run the loop until the model gives a valid final result, and return it.
 
     `after` is an earlier conversation. Raises ModelFailure, Rejected.
     """

@@ -1,5 +1,4 @@
-"""One model request. One model request of a turn: if it is recorded, it is replayed; otherwise its intent is recorded
-before it is made.
+"""One model request of a turn. A recorded request is replayed; otherwise its intent is recorded before it is made.
 
 The run's models are recorded first, so that later settings don't affect the run. Unavailable models are skipped.
 """
@@ -255,7 +254,7 @@ class Question:
     # --- the intent ---------------------------------------------------------------------------------------------------
 
     async def _intend(self) -> e.ModelRouted:
-        """Record before sending which model gets the request and how much is reserved for it."""
+        """Before sending, record which model will get the request and how much is reserved for it."""
         visit, past, assistant = self.visit, self.past, self.assistant
         route = await self._routed()
         tokens_in = tokens_of(self.messages) + tokens_of_tools(assistant)
@@ -307,7 +306,7 @@ class Question:
     # --- the request --------------------------------------------------------------------------------------------------
 
     async def _try(self, number: int) -> ModelTurn:
-        """Send the request once. An outage of the provider is retried, and never fails the run."""
+        """Send the request once. After an outage of the provider it is retried; outages never fail the run."""
         visit = self.visit
         await self._enter()
         if self.sent is None:

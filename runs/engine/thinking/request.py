@@ -26,7 +26,7 @@ _ASSUMED = "stop"
 
 
 def is_scripted(model: Model) -> bool:
-    """Return whether a model is an author's or a test's function, not a provider's."""
+    """Return whether a model is a function of an author or a test, rather than a provider's model."""
     from pydantic_ai.models.function import FunctionModel
     from pydantic_ai.models.test import TestModel
 
@@ -175,7 +175,7 @@ def _refusal(error: Any) -> Exception:
 
 
 def _lenient(model: Model) -> Model:
-    """Return a model that accepts an OpenAI-like provider's calls without name, id or arguments.
+    """Return a model that accepts tool calls from OpenAI-like providers even if name, id or arguments are missing.
 
     The loop then reports such calls to the model.
     """

@@ -89,7 +89,7 @@ def said_by(wish: e.CancelRequested | None) -> dict[str, Any] | None:
 def wish_in(events: Sequence[e.Event]) -> e.CancelRequested | None:
     """Return the last cancel request; None if there is none.
 
-    The events must include all that concern effects, because a tail may begin after the request.
+    The events must include all that concern effects, because a tail of the journal may begin after the request.
     """
     return next((x for x in reversed(events) if isinstance(x, e.CancelRequested)), None)
 

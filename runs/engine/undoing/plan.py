@@ -50,8 +50,8 @@ LATE = "an answer that came late says that it happened"
 class Effect:
     """One effect and how it is treated.
 
-    `by` is the undoing tool, `why` tells why the effect isn't simply undone, and `run` is the run whose effects it
-    stands for.
+    `by` is the undoing tool, and `why` tells why the effect isn't simply undone. If this represents all effects of a
+    child or an origin, `run` is that run.
     """
 
     what: What

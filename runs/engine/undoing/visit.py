@@ -161,7 +161,7 @@ async def _wait(visit: Visit, slot: str, what: str, effect: Effect, *, is_open: 
 
 
 async def _record_child_undo(visit: Visit, slot: str, effect: Effect, end: e.ChildEnded) -> None:
-    """Record the end of a child's undo. If people kept effects there, the child counts as kept here."""
+    """Record the end of a child's undo. If effects of the child remain, this run records the child as kept."""
     left = payload_of(end).get("left", 0)
     if left:
         await record_kept_effect(
@@ -201,7 +201,7 @@ class _News:
     def _effect(self, event: e.Event) -> str:
         """Return why an event about an earlier effect is new information; empty if it isn't.
 
-        It is if the result came late, or while the plan was made.
+        It is new if the result came late, or while the plan was made.
         """
         attempt = self.tape.slot(event.slot or "").at(event.attempt)
         is_news = attempt.has_happened and isinstance(attempt.intent, e.ToolInvoked) and attempt.undo is not None
@@ -224,7 +224,7 @@ class _News:
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """The outcome that every effect was undone, or kept by a person."""
+    """The outcome of a visit in which every effect was undone, or kept by a person."""
 
 
 async def undo_visit(visit: Visit, plan: Plan) -> Undone | Parked | Exceeded | Stopped | Crashed | Broken:

@@ -59,7 +59,7 @@ def _rules() -> features.QueueTimings | None:
 
 
 class Queues(Mapping[str, str]):
-    """The role in charge of each queue, including closed ones."""
+    """The cache of queues: maps each queue, open or closed, to the role in charge of it."""
 
     def __init__(self) -> None:
         self._facts = Facts()
@@ -104,7 +104,7 @@ class Queues(Mapping[str, str]):
                     self._timings, self._timed_at = timings, self._known_at
 
     def forget(self) -> None:
-        """Discard all cached data, so that the next access reloads them."""
+        """Discard all cached data, so that the next access reloads it."""
         with self._lock:
             self._facts, self._known_at = Facts(), float("-inf")
             self._timings, self._timed_at = {}, float("-inf")
@@ -156,8 +156,8 @@ QUEUES = Queues()
 
 
 class QueueNames(Collection[str]):
-    """The names that may be asked: open queues and, with `has_roles`, roles.
-    Without a `pool` they are read on Django's connection."""
+    """The names to which questions may be addressed: open queues and, with `has_roles`, roles.
+    Without a `pool` they are read over Django's connection."""
 
     def __init__(self, queues: Queues, *, has_roles: bool, pool: Pool | None = None) -> None:
         self._queues, self._has_roles, self._pool = queues, has_roles, pool

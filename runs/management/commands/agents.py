@@ -1,5 +1,5 @@
-"""`manage.py agents`: lists the agents of this installation, and checks whether a version was changed without a
-bump."""
+"""`manage.py agents`: lists the agents of this installation, and checks whether an agent's code was changed
+without a new version."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *, verb: str, **given: Any) -> None:
-        """Run the command. Raises CommandError with an exit code for the kind of problem."""
+        """Run the command. Raises CommandError with an exit code that tells the kind of problem."""
         if verb == "list":
             for agent in registry.agents():
                 self.stdout.write(
@@ -89,7 +89,9 @@ class Command(BaseCommand):
             raise CommandError(f"{path} can't be written: {error.strerror}", returncode=2) from error
 
     def _gone(self, gone: list[str], forgotten: set[str]) -> list[str]:
-        """Return the versions that are in the baseline but not in this code. No process would drive runs of these."""
+        """Return a problem for each version that is in the baseline but not in this code.
+        No process can drive runs of such a version. A version in `forgotten` is a problem only while it has active
+        runs."""
         lines = []
         for graph_id, count in _under_way(gone).items():
             if count:

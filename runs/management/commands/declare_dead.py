@@ -1,8 +1,8 @@
 """`manage.py declare_dead --host NAME --reason WHY`: declares that nothing runs on a host any more.
 
-The host's runs continue elsewhere without waiting for the TTL. Unsafe calls that it may have sent can be sent again
-once a person settles them as *it did not happen*; this includes calls of a host that the watchdog has already given up.
-That is why the operator and the reason are recorded.
+The host's runs continue elsewhere without waiting for the TTL. Unsafe calls that the host may have sent can be sent
+again once a person settles them as *it did not happen*. This also applies to a host that the watchdog has already
+given up on. That is why the operator and the reason are recorded.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class Command(ApiCommand):
             self._refuse(f"{run!r} isn't a run id", options)
 
     def _refuse(self, problem: str, options: dict[str, Any], error: BaseException | None = None) -> NoReturn:
-        """End with exit code 2 and one line; with `--json`, that is the error's problem document."""
+        """End with exit code 2 and one line; with `--json`, the output is the error's problem document instead."""
         if not options["json"]:
             self.stderr.write(f"runs: {problem}")
             raise SystemExit(INVALID) from error

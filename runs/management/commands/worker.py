@@ -52,7 +52,7 @@ class Command(BaseCommand):
 
 def _check(reference: str) -> None:
     """Check that this process has the agent or version.
-    Raises CommandError: otherwise it would silently drive nothing."""
+    Raises CommandError if not, because the worker would then silently drive nothing."""
     try:
         registry.find(reference)
     except DurableAgentsError as unknown:

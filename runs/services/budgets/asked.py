@@ -103,8 +103,8 @@ def note(wait: Wait, news: dict[str, Any]) -> None:
 
 
 def lacks(run: Run, head: Head, wait: Wait, *, is_time_given: bool, now: datetime) -> dict[str, Any] | None:
-    """Return the changes to a budget wait's row that tell what is still missing under the current caps.
-    None if nothing is."""
+    """Return the changes to a budget wait's row that show what is still missing under the current caps.
+    None if nothing is missing."""
     wanted = _needs(wait)
     if short := list(breaches(caps_of(head), Usage.of(head), _reserved(run), wanted)):
         return lacking(short, wanted)

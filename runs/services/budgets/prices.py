@@ -1,6 +1,6 @@
 """The prices of model tokens.
 Rows never change, and the price that applied to a request is in the journal. Workers cache the table, so a new price
-takes effect within `FRESH_SECONDS` of its time."""
+takes effect up to `FRESH_SECONDS` after the time from which it is valid."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ table = PriceTable()
 
 def models_of(assistant: Assistant) -> list[str]:
     """Return the models that an assistant uses in a run that begins now, as named in the journal.
-    These are its own models, or else the installation's. If neither exists, or if it has an offline function and no
-    model is installed, this is its own function.
+    These are the assistant's own models, or else the installation's. If the installation has no models, an assistant
+    that has an offline function or no models of its own uses its own function instead of a model.
     """
     installed = settings.DURABLEAGENTS.models
     if not installed and (assistant.offline is not None or not assistant.models):

@@ -1,6 +1,7 @@
 """Budget waits of runs at a cap or out of time.
-The run's worker pauses it at a cap, and the sweeper pauses it here when its time is up. A sufficient raise resumes the
-run unless it is also held; if nobody raises it before the deadline, the run is cancelled."""
+A run is paused at a cap by its worker. When its time is up, it is paused by the sweeper, with a function of this
+module. A sufficient raise resumes the run unless it is also held; if nobody raises the budget before the deadline, the
+run is cancelled."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def tell_many(children: Iterable[UUID]) -> int:
 
 
 def untold(*, excluding: Sequence[UUID] = ()) -> dict[UUID, list[UUID]]:
-    """Return ended children that were not reported yet, by parent: the earliest ones, up to a batch."""
+    """Return a batch of ended children that have not been reported yet, earliest first, grouped by parent."""
     families = defaultdict[UUID, list[UUID]](list)
     with connection.cursor() as cursor:
         cursor.execute(_UNTOLD, [list(excluding), BATCH])

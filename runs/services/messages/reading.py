@@ -1,6 +1,6 @@
-"""A run's views.
-Views of a run's recorded state: each is an author's function of that state, which runs in its own thread with a time
-limit and without the database. Only a few run at once, so a function that never ends blocks nothing but views."""
+"""Views of a run's recorded state.
+Each view is an author's function of that state, which runs in its own thread with a time limit and without the
+database. Only a few run at once, so a function that never ends blocks nothing but views."""
 
 from __future__ import annotations
 

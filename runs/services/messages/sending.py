@@ -62,7 +62,7 @@ class MessageDetail:
 
 def told_of(messages: Iterable[Message], *, is_head: bool = False) -> list[MessageDetail]:
     """Return messages with their payloads, in one query.
-    With `is_head`, only the beginning of large payloads."""
+    With `is_head`, only the beginning of large payloads is returned."""
     rows = list(messages)
     near = Q()
     for row in rows:
@@ -104,7 +104,7 @@ _waiters = threading.BoundedSemaphore(MAX_WAITERS)
 
 
 def wait_for(message: Message, seconds: float) -> Message:
-    """Return the message once it is answered, or in its current state after so many seconds.
+    """Return the message once it is answered, or in its current state after `seconds`.
     This polls, and releases its connection in between. It returns at once if too many requests wait in this process."""
     if message.outcome or seconds <= 0 or not _waiters.acquire(blocking=False):
         return message

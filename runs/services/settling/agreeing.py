@@ -1,6 +1,6 @@
-"""Proposals on unknown outcomes.
-Proposed verdicts: the first one changes nothing; the same verdict by a second person settles the call. "Fail the run"
-and actions from a shell need no second person. For locks and transactions see `runs/services/command.py`."""
+"""Proposed verdicts on unknown outcomes.
+The first proposal changes nothing; the same verdict by a second person settles the call. "Fail the run" and actions
+from a shell need no second person. For locks and transactions see `runs/services/command.py`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _KINDS = [e.OutcomeProposed.KIND, e.OutcomeWithdrawn.KIND, e.UpstreamAsked.KIND,
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A person's proposal, the `n`-th about its attempt.
+    """A person's proposal, the `n`-th on its attempt of the call.
     `news` is a later event about the call, which makes the proposal void."""
 
     n: int
@@ -253,7 +253,7 @@ def counts(before: Proposal) -> bool:
 
 
 def must_count(by: Actor) -> int:
-    """Return the account of a person who counts as one of two.
+    """Check that the actor counts as one of the two people, and return their account.
     API keys don't count, because administrators create them for others. Raises Forbidden."""
     if by.kind != "user" or by.person is None:
         raise Forbidden("Two people must settle an unknown outcome, and each must be signed in. An API key can't.")

@@ -146,7 +146,7 @@ def _claimants(run_id: UUID, epoch: int) -> Iterator[str]:
 
 
 def _of_nobody(is_attested: bool) -> str:
-    """Return the confirmation for a sender that the damaged record doesn't name. Raises MayStillSend."""
+    """Return what a person confirmed about a sender that the damaged record doesn't name. Raises MayStillSend."""
     if not is_attested:
         raise MayStillSend(
             "The record no longer says which worker sent it. Make sure that no worker is still sending it, then "

@@ -52,7 +52,7 @@ class KeyTaken(DurableAgentsError):
 
 
 class KeyBusy(DurableAgentsError):
-    """The key's runs changed during each attempt."""
+    """The key's runs changed during every attempt to start a run."""
 
     status, code, title = 409, "business-key-busy", "The business key is busy"
 
@@ -118,7 +118,7 @@ class Wanted:
 @dataclass(frozen=True, slots=True)
 class Begun:
     """The run that a start returns, and whether it is new.
-    `accepted` is set if the run has not changed since."""
+    `accepted` is set only if the run is new and the start sent it no signal."""
 
     run: Run
     accepted: Accepted | None = None
@@ -162,7 +162,7 @@ def _start_keyed(wanted: Wanted, name: str, *, by: Actor, most: Budget | None) -
     alive = living(name, wanted.business_key)
     if not alive:
         return Begun.of(_accept(wanted, _plan(wanted), by=by, most=most))
-    # Queueing only waits. Any other rule would reveal or change another person's run.
+    # A queued run only waits. Any other rule would reveal or change another person's run.
     if wanted.on_conflict != "queue" and (hidden := _hidden(alive)) is not None:
         raise KeyTaken(hidden)
     return _RULES[wanted.on_conflict](wanted, alive, by, most)
@@ -199,7 +199,7 @@ def _queue(wanted: Wanted, alive: list[Run], by: Actor, most: Budget | None) -> 
 
 def _replace(wanted: Wanted, alive: list[Run], by: Actor, most: Budget | None) -> Begun:
     """Cancel all runs of the key, and begin or queue the new one.
-    The newest goes first, so that no queued run is started."""
+    The newest is cancelled first, so that no queued run starts because an earlier one ends."""
     for run in reversed(alive):
         _cancel(run, by=by, why=f"replaced by a new run of its key {wanted.business_key}")
     return _begin_or_queue(wanted, alive[0].agent, by=by, most=most)
@@ -282,7 +282,8 @@ def _delivered(wanted: Wanted, begun: Begun, *, by: Actor) -> Begun:
 
 
 def _check_rule(body: StartBody) -> None:
-    """Check that a conflict rule comes with a key and its window, and vice versa. Raises InvalidInput."""
+    """Check that the conflict rule, the key, the window and the start time fit together. Raises InvalidInput.
+    A conflict rule needs a key. Only "debounce" has a window, which it needs instead of a start time."""
     errors = []
     is_debounced = body.on_conflict == "debounce"
     if body.on_conflict is not None and body.business_key is None:

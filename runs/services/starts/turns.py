@@ -82,8 +82,8 @@ def _let_in_next(ended: Run) -> bool:
 
 
 def let_in(run_id: UUID, *, after: UUID | None) -> bool:
-    """Start a queued run, even if something else delays it.
-    Needs its key's lock. Return False if the run has ended."""
+    """Take a run out of the queue of its key, even if a pause or its start time still delays it.
+    Needs its key's lock. Returns False if the run has ended or isn't queued."""
     _, run = locked(run_id, under=TURNS)
     if run.state in ENDED or not run.is_queued:
         return False

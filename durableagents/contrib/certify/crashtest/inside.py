@@ -76,7 +76,7 @@ def run_crash_test(options: CrashTest) -> dict[str, Any]:
 
 
 class _Test:
-    """State that the runs of a test share."""
+    """The state that all runs of a test share."""
 
     def __init__(self, options: CrashTest, agent: Agent, source: Source, points: Path, record: Path) -> None:
         self.options, self.agent, self.source, self.points, self.record = options, agent, source, points, record
@@ -106,7 +106,7 @@ class _Test:
         return result
 
     def cases(self, undisturbed: CaseResult) -> list[Case]:
-        """Return the cases: every called tool at every point, and the points outside calls."""
+        """Return the cases: every called tool at every crash point, and the crash points outside calls."""
         called = list(dict.fromkeys(entry.tool for entry in read_entries(undisturbed.run)))
         tools = self.options.tools or called
         if unknown := [name for name in tools if name not in called]:

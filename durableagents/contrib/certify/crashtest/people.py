@@ -35,7 +35,7 @@ MAX_DECIDERS = 40  # number of accounts to try where several people must decide
 
 
 class People:
-    """Acts for the simulated people of all cases. Timers fire at once."""
+    """Acts for the simulated people of all cases, and makes timers fire at once."""
 
     def __init__(self, answers: dict[str, Any], source: Source) -> None:
         self._answers, self._source = answers, source

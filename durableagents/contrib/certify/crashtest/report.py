@@ -49,9 +49,9 @@ class CaseResult:
 def judge(
     result: CaseResult, entries: Sequence[Entry], effects: Iterable[Effect], *, ends: str, expected: Counter[str]
 ) -> None:
-    """Find out what a run doubled or lost.
+    """Find the effects that a run duplicated or lost.
 
-    `ends` is the end state of a run without a crash, `expected` its effects by tool.
+    `ends` is the end state of the run without a crash, and `expected` the number of its effects by tool.
     """
     mine = effects_of_run(result.run, entries, effects)
     result.effects = dict(Counter(tool for tool, _ in mine))
@@ -138,7 +138,7 @@ _CELLS = {"once": "once", "asked": "asked a person", "doubled": "**DOUBLED**", "
 
 
 def is_passed(report: dict[str, Any]) -> bool:
-    """Return whether at least one case was tried, and nothing was doubled or lost."""
+    """Return whether at least one case was tried, and no effect was duplicated or lost."""
     cases = report["cases"]
     tried = [case for case in cases if case["verdict"] != "not reached"]
     return bool(tried) and not any(case["verdict"] in BAD for case in cases)
