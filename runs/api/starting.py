@@ -55,7 +55,7 @@ class BulkStart(ApiView):
     """Start up to 200 runs.
 
     Each start is a transaction of its own. Repeating the request with the same `Idempotency-Key` retries the starts
-    that failed or were skipped, and returns the recorded results of the others.
+    that failed, and returns the recorded results of the others.
     """
 
     roles = {"POST": (INTEGRATOR, OPERATOR)}

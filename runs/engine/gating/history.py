@@ -89,7 +89,7 @@ def _grant_of(decision: e.ApprovalDecided) -> object:
 def _told_then(question: e.ApprovalRequested, later: e.ApprovalRequested, begin: str) -> str:
     """Return why an approval was not used, according to the request that followed it.
 
-    For older journals, the reason is always that it expired.
+    If the request gives none, the reason is that the call was not made under the approval.
     """
     plan = payload_of(later)
     policy = plan.get("policy")
