@@ -309,7 +309,10 @@ def test_a_lost_device_is_stood_in_for_by_a_recovery_code(olga: Someone, device:
         ({"device": {"handle": "AAAA"}}, "another account"),
         ({"device": {"key": ec.generate_private_key(ec.SECP256R1())}}, "signature"),
     ],
-    ids=str,
+    ids=(
+        "made, another host, another port, another scheme, an address, a host below, another challenge, a frame, "
+        "unverified, untouched, another site, another account, another key"
+    ).split(", "),
 )
 def test_what_a_device_signed_elsewhere_or_unverified_opens_nothing(
     with_passkey: Someone, device: Device, lies: dict[str, Any], why: str
