@@ -155,7 +155,10 @@ def _as_second(what: str, change_id: UUID, by: Actor, justification: str) -> tup
     row = _locked(change_id)
     known = acts.get(row.act)
     if known is None:
-        raise ChangeOver("This version of the application does not know the operation. Refuse the change.")
+        raise ChangeOver(
+            "This version of the application does not know the operation. Only the person who proposed it can end it: "
+            "they may withdraw it."
+        )
     if by.person == row.person:
         raise Forbidden("You proposed this change, so another person must apply or refuse it. You may withdraw it.")
     _check_holds(by, known, "You")
