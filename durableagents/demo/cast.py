@@ -1,7 +1,7 @@
-"""The demo's people and their keys, and the file that tells others about them.
+"""Create the demo's users and API keys, and list them in the file `demo.json`.
 
-`demo.json` is the only place where a password or a key is written in clear; it is 0600 and made
-before the web starts. It is also read back: at the next start the same people keep the same
+`demo.json` is the only place where a password or a key is stored in clear text. Its mode is 0600, and it is
+written before the web process starts. It is read again at the next start, so that the same people keep the same
 passwords and keys, whatever happened to the database in between.
 """
 
@@ -25,12 +25,12 @@ DEMO = Actor(kind="system", name="demo")
 KEY_NAME = "demo"
 
 _FIRST = {person.role: name for name, person in reversed(PEOPLE.items())}
-# Under which name someone's key stands in the file: their role's, or their own where someone before them holds it too.
+# The name of a person's key in the file: the role, or the person's own name if somebody earlier has the same role.
 KEYS = {name: person.role if _FIRST[person.role] == name else name for name, person in PEOPLE.items()}
 
 
 def make_cast(environment: Environment) -> None:
-    """Users, groups and keys as `demo.json` has them; what it lacks is generated and added."""
+    """Create the users, groups and keys listed in `demo.json`; generate and add those missing from it."""
     known = _read(environment)
     kept, keys = _people_in(known, environment)
     passwords = {name: kept.get(name) or secrets.token_urlsafe(12) for name in (*PEOPLE, ADMIN)}
@@ -63,7 +63,7 @@ def _read(environment: Environment) -> dict[str, Any]:
 
 
 def _people_in(known: dict[str, Any], environment: Environment) -> tuple[dict[str, str], dict[str, str]]:
-    """Passwords by name and keys by role (`KEYS`)."""
+    """Return passwords by user name, and keys by their names in the file (see `KEYS`)."""
     try:
         passwords = {str(user["username"]): str(user["password"]) for user in known.get("users", [])}
         keys = {str(of): str(key) for of, key in known.get("api_keys", {}).items()}
@@ -80,7 +80,7 @@ def _unreadable(environment: Environment, error: Exception) -> EnvironmentProble
 
 
 def _person(name: str, password: str, role: str | None, *, is_new_password: bool) -> User:
-    """`role` None: the superuser, who sets up people and keys and decides nothing."""
+    """Create or update a user. `role` None is the superuser, who manages people and keys but decides no approvals."""
     user, is_new = User.objects.get_or_create(username=name)
     user.is_staff = user.is_superuser = role is None
     # Hashing takes a quarter of a second by design: only what is new is hashed.

@@ -25,7 +25,7 @@ BUDGETS = {
 
 
 def put_money() -> None:
-    """Once: later settings stay."""
+    """Set the demo's prices and budgets, unless they have been set before."""
     prices.ship(PRICES.items())
     for agent, budget in BUDGETS.items():
         BudgetDefault.objects.get_or_create(agent=agent, tag="", defaults={"budget": budget})
@@ -54,7 +54,7 @@ class Demo:
         )
 
     def prepare(self) -> None:
-        """Once the database is migrated. Raises EnvironmentProblem."""
+        """Prepare the demo. Called once the database is migrated. Raises EnvironmentProblem."""
         make_cast(self._env)
         put_money()
         put_oversight()

@@ -1,7 +1,7 @@
-"""Field types for what people and upstreams hand in: each refuses with the problem and the fix.
+"""Field types for input from people and upstream systems. An error names the problem and the fix.
 
-The messages reach a form and the API's problem details as they are, so they say what is wrong with
-the value and what would be right. Everything accepted here can be stored by PostgreSQL (no NUL, no
+The messages appear unchanged in forms and in the API's problem details, so they say what is wrong with
+the value and what would be valid. Every accepted value can be stored by PostgreSQL (no NUL, no
 lone surrogate), put in a mail header (no line breaks outside `MultiLine`) and counted as money
 (Decimal, never float).
 """
@@ -53,7 +53,7 @@ def _a_string(value: Any) -> str:
 
 
 def _storable(value: Any, *, longest: int, allowed: str = "") -> str:
-    """Text without what no database, header or page can hold. Surrounding blanks are dropped."""
+    """Return the text without surrounding blanks. Refuse characters that a database, header or page can't hold."""
     text = _a_string(value)
     if "\n" in allowed:
         text = text.replace("\r\n", "\n")  # how a browser sends a line break
@@ -118,7 +118,7 @@ def _tax_id(value: Any) -> str:
 
 
 def _amount(value: Any) -> Decimal:
-    """Dollars as JSON can carry them exactly. A JSON float has already lost what was written."""
+    """Return an amount in dollars. Floats are refused, because they don't keep the digits that were written."""
     if isinstance(value, bool) or not isinstance(value, int | str | Decimal):
         problem = f"is {'a floating-point number' if isinstance(value, float) else _kind(value)}"
         raise _refuse("not_an_amount", problem, 'send an integer or a string like "84000.00"')
@@ -142,7 +142,7 @@ def _amount(value: Any) -> Decimal:
 
 @dataclass(frozen=True)
 class _Checked:
-    """Pydantic metadata: `check` decides, `schema` is what forms and API documents are made from."""
+    """Pydantic metadata: `check` validates a value, and `schema` is its JSON schema for forms and API documents."""
 
     check: Callable[[Any], Any]
     schema: tuple[tuple[str, Any], ...]

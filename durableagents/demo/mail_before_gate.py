@@ -1,8 +1,8 @@
-"""An e-mail that leaves before anybody is asked: read, plan, send, wait for a yes, commit.
+"""An agent that sends an e-mail before it asks for approval: read, plan, send, wait for approval, commit.
 
-The order that is hardest on a workflow that can be killed: between the e-mail and the yes lie days, and each resume passes
-the e-mail again. Mail knows no keys, so the tool is unsafe on a replay; what became of a call that was cut off is looked up
-in the mail server's own list of what it took, and where that says nothing, a person does.
+This order is the hardest for a workflow that can be killed: days pass between the e-mail and the approval, and each
+resume replays past the e-mail. Mail has no idempotency keys, so the tool is unsafe on replay. The outcome of an
+interrupted call is looked up in the mail server's list of accepted messages; if it isn't there, a person settles it.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Output(BaseModel):
 
 
 def announce(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """The scripted model: the e-mail from the facts, and nothing else."""
+    """The scripted model: write the e-mail from the facts in the prompt only."""
     facts = model.facts(messages)
     request, entry = facts["request"], facts["register"]
     name = request["legal_name"]
@@ -153,7 +153,10 @@ class _Mailbox(Answer):
 
 
 async def _is_in_the_mailbox(args: Letter, call: ToolCall) -> Happened | None:
-    """Return whether the mail server accepted a message with this call's id; None if it has none, since one may still arrive."""
+    """Return the delivery if the mail server accepted a message with this call's id.
+
+    Return None if it has no such message, since one may still arrive.
+    """
     query = {"run_id": call.run_id, "message_id": message_id(call)}
     found = await upstream.get("/api/mail/messages", query, call, _Mailbox)
     if not found.results:
@@ -186,15 +189,17 @@ def send_announcement(args: Letter, call: ToolCall) -> Delivered:
     message["Message-ID"] = message_id(call)
     message["X-Run-Id"], message["X-Operation"] = call.run_id, "send_announcement"
     message.set_content(args.body + "\n", cte="quoted-printable")
-    # A little less than the engine allows, so that the word on what happened is this tool's own.
+    # A little less than the engine allows, so that this tool reports the outcome before the engine's timeout.
     port, seconds = env.load().sandbox_smtp_port, call.timeout * 0.9
     receipt = smtp.deliver(message, to=args.to, host="127.0.0.1", port=port, timeout=seconds)
     return Delivered(message_id=message_id(call), receipt=receipt)
 
 
 def message_id(call: ToolCall) -> str:
-    """A function of run, slot and attempt: what the mail server knows a message by. Another attempt, which only a person's
-    word can cause, is another message."""
+    """Return the Message-ID for a call, derived from run, slot and attempt.
+
+    A further attempt, which happens only if a person decides so, is a different message.
+    """
     place = f"{call.run_id}|{call.slot}|{call.attempt}"
     return f"<{hashlib.sha256(place.encode()).hexdigest()[:32]}@durableagents.example>"
 

@@ -1,8 +1,8 @@
-"""The scripted models behind the demo: what an LLM would say, decided by rules, so that all runs offline.
+"""The scripted models of the demo: rules replace the LLM, so that everything works offline.
 
-Each is a function for Pydantic AI's `FunctionModel`: the messages so far in, one response out. They
-read the facts from the prompt and from tool answers, as a real model must, and nothing else: the
-same conversation always gets the same turn. `DURABLEAGENTS_MODEL` puts a real model in their place.
+Each is a function for Pydantic AI's `FunctionModel`, which takes the messages so far and returns one response.
+Like a real model, they see only the prompt and the tools' answers, so the same conversation always gets
+the same turn. `DURABLEAGENTS_MODEL` replaces them with a real model.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MAX_DESCRIPTION_LENGTH = 2000
 
 
 def brief(task: str, facts: dict[str, Any]) -> str:
-    """A prompt: what to do, then the facts as JSON, so that neither model nor script has to guess."""
+    """Return a prompt: the task, then the facts as JSON, so that neither model nor script has to guess."""
     return f"{task}\n\n{_FACTS}{json.dumps(facts, ensure_ascii=False, indent=1)}"
 
 
@@ -39,7 +39,7 @@ def facts(messages: list[ModelMessage]) -> dict[str, Any]:
 
 
 def answer(info: AgentInfo, given: dict[str, Any]) -> ModelResponse:
-    """The turn that ends an assistant's work, with what it gives."""
+    """Return the turn that ends an assistant's work with the output `given`."""
     return _turn(None, info.output_tools[0].name, given)
 
 
@@ -54,7 +54,7 @@ def plan_intake(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
 
 
 def revise_order(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """Answer a rejection: lower the amount to what the reason names, else answer it in the terms."""
+    """Answer a rejection: lower the amount to the one named in the reason, or else change the payment terms."""
     return _turn(None, info.output_tools[0].name, _revision(_facts(messages)))
 
 
@@ -130,7 +130,10 @@ _LESS = re.compile(r"\b(?:by|off|less)\s*$", re.IGNORECASE)
 
 
 def _named_amount(reason: str, *, below: Decimal) -> Decimal | None:
-    """The first amount in `reason` that lowers `below`: "at most $80,000", "80k", "by 5,000", "by 10%"."""
+    """Return the first amount named in `reason` that is less than `below`.
+
+    It is named like "at most $80,000", "80k", "by 5,000" or "by 10%".
+    """
     for found in _MONEY.finditer(reason[:_MAX_DESCRIPTION_LENGTH]):
         number = Decimal(re.sub("[,.']", "", found["whole"]) + (found["cents"] or ""))
         is_reduction = _LESS.search(reason[: found.start()])
@@ -149,7 +152,7 @@ def _named_amount(reason: str, *, below: Decimal) -> Decimal | None:
 
 
 def _is_money(found: re.Match[str], number: Decimal) -> bool:
-    """Bare small numbers and years are lots, days and dates, not dollars."""
+    """Return whether a number is an amount in dollars. Small numbers and years without a sign or unit are not."""
     if found["sign"] or found["unit"] or found["thousand"] or re.search("[,.']", found["whole"]):
         return True
     return number >= 1000 and not 1900 <= number <= 2100

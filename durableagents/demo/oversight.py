@@ -1,7 +1,7 @@
-"""Settings of the demo's queue for refunds, so that all of them can be tried: reasons, limits, proof, and those of apps.
+"""Settings of the demo's queue for refunds, so that people can try all of them: reasons, limits, proof, and apps' own.
 
-Each is set once, by an act on record; what people have changed or removed since stays so. A start that was killed
-halfway is completed by the next.
+Each is set once, by a recorded act; later changes and removals by people are kept. If a start is killed halfway, the
+next one sets the rest.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _REASONS = [
 
 
 def put_oversight() -> None:
-    """Set what nobody has set yet. A refusal is printed, and stops no other setting."""
+    """Make the settings that have never been made. If one is refused, print that and make the others."""
     queue = Queue.objects.filter(name=QUEUE, role=QUEUES[QUEUE], state=Queue.State.OPEN).first()
     if queue is None:  # someone has closed, removed or given it away, or made one of that name
         return

@@ -1,6 +1,6 @@
 """Agents, queues and people that the demo adds to an installation. Registered by settings.py.
 
-Data only: the settings are read by every process, also where the demo's agents are not loaded.
+It contains only data, because every process reads the settings, even those that don't load the demo's agents.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ QUEUES = {"finance_po": "approver_finance", "legal": "approver_legal", "customer
 
 
 class Person(NamedTuple):
-    """`role` is the one group that a person is in; `does` says what they do all day; `label` is what they are called on
-    the page where one signs in, by their role unless given."""
+    """A person of the demo.
+
+    `role` is the person's only group, `does` describes what the person does, and `label` is the name on the sign-in
+    page (by default, that of the role).
+    """
 
     role: str
     does: str

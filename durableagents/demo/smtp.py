@@ -1,9 +1,9 @@
-"""One message over SMTP, phase by phase, because what a failure means depends on when it strikes.
+"""Send one message over SMTP, phase by phase, because the meaning of a failure depends on its phase.
 
-Until the final dot is on its way the server holds no message (RFC 5321, 4.1.1.4): whatever breaks
-before it is *not sent*. Once the dot may have left, silence is *unknown*. Replies say it themselves:
-4xx is "not taken", 5xx "refused for good". smtplib's own `sendmail` hides the phase, so its single
-commands are used.
+Until the final dot is sent, the server has no message (RFC 5321, 4.1.1.4), so after an earlier failure the outcome
+is *not sent*. Once the dot may have been sent, a missing reply makes the outcome *unknown*. A 4xx reply means that the
+message wasn't accepted, a 5xx reply that it is refused permanently. smtplib's `sendmail` hides the phase, so its
+individual commands are used.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BROKEN = (
 def deliver(message: EmailMessage, *, to: str, host: str, port: int, timeout: float) -> str:
     """Hand over `message`; returns the server's receipt. Blocks at most about `timeout` seconds.
 
-    Raises NotSent, BusinessFailure (refused for good), TransportError (nobody knows).
+    Raises NotSent, BusinessFailure (refused permanently), TransportError (unknown outcome).
     """
     server = smtplib.SMTP(local_hostname="localhost", timeout=min(_CONNECT_SECONDS, timeout))
     try:
@@ -44,7 +44,7 @@ def deliver(message: EmailMessage, *, to: str, host: str, port: int, timeout: fl
 
 
 def _hand_over(server: smtplib.SMTP, message: EmailMessage, to: str, where: tuple[str, int], deadline: float) -> None:
-    """Everything up to, but without, the final dot."""
+    """Send everything up to the final dot, but not the dot itself."""
     sender = message["From"].addresses[0].addr_spec
     _accepted(server.connect(*where), "greeting")
     _accepted(_timed(server, deadline).ehlo(), "EHLO")
@@ -56,7 +56,7 @@ def _hand_over(server: smtplib.SMTP, message: EmailMessage, to: str, where: tupl
 
 
 def _dot(server: smtplib.SMTP, message: EmailMessage) -> str:
-    """Send the final dot and read the verdict: the only moment whose loss leaves a doubt."""
+    """Send the final dot and return the reply. Only a failure in this phase leaves the outcome unknown."""
     try:
         server.send(b".\r\n")
         _pass_crash_point(server, message)
@@ -73,7 +73,7 @@ def _dot(server: smtplib.SMTP, message: EmailMessage) -> str:
 
 
 def _pass_crash_point(server: smtplib.SMTP, message: EmailMessage) -> None:
-    """Between the server's verdict and our reading it. Only a test waits here for the verdict to arrive."""
+    """A crash point between the server's reply and our reading of it. Only an armed test waits here for the reply."""
     operation, run = str(message["X-Operation"] or ""), str(message["X-Run-Id"] or "")
     if is_armed("CP3", run) and server.sock is not None:
         select.select([server.sock], [], [], server.sock.gettimeout())

@@ -140,7 +140,7 @@ class _W9Requested(Answer):
 
 
 def _same_request(receipt: dict[str, str], w9: W9) -> str | None:
-    """The portal numbers its requests: a form for another request is not an answer to ours, even if it came to our address."""
+    """Return the problem if the form, although sent to this call's address, belongs to another request."""
     given = receipt["request_id"]
     return (
         None if w9.request_id == given else f"request_id is {w9.request_id!r}, and this request was taken as {given!r}"
@@ -251,8 +251,10 @@ class _Stored(Answer):
 
 
 async def _done_under_key(path: str, call: ToolCall, result: type[Result]) -> Happened | None:
-    """Return what the ERP did under this call's key. None leaves it to a repeat, which the key makes safe: an empty
-    answer proves nothing while the first request may still arrive.
+    """Return what the ERP did under this call's key.
+
+    Return None if it did nothing so far. The call is then repeated, which is safe because of the key. The first
+    request may still arrive, so an empty answer isn't proof.
     """
     stored = await upstream.get(path, {"idempotency_key": str(call.key)}, call, _Stored)
     return Happened(result.model_validate(stored.results[0])) if stored.results else None
@@ -337,7 +339,7 @@ def send_welcome(args: WelcomeMail, call: ToolCall) -> Sent:
     """Welcome the vendor by e-mail, once."""
     message = welcome_message(args, call)
     port = env.load().sandbox_smtp_port
-    # A little less than the engine allows, so that the word on what happened is this tool's own.
+    # A little less than the engine allows, so that this tool reports the outcome before the engine's timeout.
     seconds = call.timeout * 0.9
     receipt = smtp.deliver(message, to=args.to, host="127.0.0.1", port=port, timeout=seconds)
     return Sent(message_id=str(message["Message-ID"]), receipt=receipt)
@@ -363,6 +365,6 @@ def welcome_message(args: WelcomeMail, call: ToolCall) -> EmailMessage:
 
 
 def _message_id(call: ToolCall) -> str:
-    """A function of run and slot: a mail sent again on a person's word is recognisable as the same."""
+    """Return the Message-ID. It depends on run and slot only, so a repeated mail has the same one."""
     slot = hashlib.sha256(f"{call.run_id}|{call.slot}".encode()).hexdigest()[:32]
     return f"<{slot}@durableagents.example>"

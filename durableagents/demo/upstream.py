@@ -1,9 +1,9 @@
-"""HTTP as a tool speaks it: what every outcome of a request means, decided in one place.
+"""HTTP for tools: the meaning of every outcome of a request, defined in one place.
 
-* no connection: `NotSent`, the proof that nothing left;
-* no answer, or one that asks to come back (5xx, 429, a key in progress): `TransportError`;
-* a rejected key (used with another body, forgotten): `KeyRejected`, for someone may have got it already;
-* a refusal: `BusinessFailure` in upstream's own words;
+* no connection: `NotSent`, which proves that nothing was sent;
+* no answer, or one that asks for a retry (5xx, 429, a key in progress): `TransportError`;
+* a rejected key (used with another body, or forgotten): `KeyRejected`, since the effect may already have happened;
+* a refusal: `BusinessFailure` with the upstream's message;
 * an answer that can't be read: `UnreadableAnswer`, a bug on one side, which stops the run with its
   traceback and can be retried with the same key.
 
@@ -40,7 +40,7 @@ _OUR_MISTAKE = (httpx.UnsupportedProtocol, httpx.LocalProtocolError)
 
 
 class UnreadableAnswer(Exception):
-    """Upstream answered 2xx with something else than it promises. What it said is left out: it may be secret."""
+    """The upstream gave an answer that isn't part of its API. The message doesn't quote it, since it may be secret."""
 
 
 async def post(path: str, body: dict[str, Any], call: ToolCall, answer: type[Answer]) -> Answer:
@@ -64,8 +64,8 @@ async def _send(call: ToolCall, method: str, path: str, **request: Any) -> httpx
     if "content" in request:
         headers["Content-Type"] = "application/json"
     url = f"{env.load().sandbox_url}{path}"
-    # Who sends, and when, by the one clock that all processes of a machine share and that nobody sets: the sandbox's record tells a
-    # request that was under way from one that was sent again.
+    # The sender and the time by the monotonic clock, which all processes of a machine share: from them, the sandbox's
+    # record shows whether a request was still under way or was sent again.
     headers["X-Sender"] = f"{os.getpid()} {time.monotonic():.6f}"
     try:
         # A client per call: a kept-alive connection that the server has closed meanwhile would turn
@@ -81,7 +81,7 @@ async def _send(call: ToolCall, method: str, path: str, **request: Any) -> httpx
     except httpx.RequestError as error:
         raise TransportError(f"{method} {url} got no answer: {_words(error)}") from error
     except AttributeError as error:
-        # A connection that is reset in the moment in which it stands has no socket any more, for which its own library looks.
+        # A connection that is reset just after it was made has no socket any more, which the library doesn't expect.
         if error.name != "getpeername":
             raise
         raise TransportError(f"{method} {url} got no answer: the connection was reset at once") from error
@@ -141,7 +141,7 @@ def _read(response: httpx.Response, answer: type[Answer]) -> Answer:
 
 @functools.cache
 def _tls() -> ssl.SSLContext:
-    """Made once: loading the certificate store takes longer than a call to a neighbour."""
+    """Return the TLS context. It is cached, because loading the certificates takes longer than a local call."""
     return ssl.create_default_context()
 
 

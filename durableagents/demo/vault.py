@@ -2,10 +2,10 @@
 
 One file per secret in `$DURABLEAGENTS_DATA/vault`, encrypted with AES-256-GCM under a key derived
 from the master key file. The reference is bound into the ciphertext, so files can't be swapped. A
-value is on disk, fsynced with its folder, before `put` returns: the journal may then name it.
+value is on disk, fsynced with its folder, before `put` returns, so the journal may refer to it from then on.
 
-Writing is first-wins and repeatable: a keyed call that is sent again gets the same secret from
-upstream and stores it under the same reference.
+The first write of a reference wins, and it can be repeated: a keyed call that is sent again gets the same
+secret from the upstream and stores it under the same reference.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MASTER_BYTES = 32
 
 
 class VaultError(Exception):
-    """Base of what can go wrong here. No message ever holds a value."""
+    """Base class of the vault's errors. No message ever contains a secret's value."""
 
 
 class NoSuchSecret(VaultError):
@@ -125,7 +125,7 @@ class Vault:
             raise SecretUnreadable(reference, "the file is damaged") from None
 
     def _key(self) -> bytes:
-        """Derived, so that the master key can serve other purposes without sharing a cipher key."""
+        """Return the encryption key. It is derived, so that the master key can also be used for other purposes."""
         master = env.kept_secret(self._master_key_file, size=_MASTER_BYTES).encode()
         if len(master) < _MASTER_BYTES:
             raise VaultError(f"{self._master_key_file} holds no key: restore it from a backup")

@@ -1,9 +1,9 @@
 """Vendor onboarding: from a request to a vendor with a W-9, a first order, credentials and a welcome.
 
-Seven nodes, five effects, up to two gates. What a model says steers the wording and the booking;
-what counts is checked here: a dissolved company is refused whatever the model thinks of it, approvers
-see what the registry, the portal and the list answered rather than a retelling, and no revision asks
-for more money than was requested.
+Seven nodes, five effects, up to two gates. The models' answers affect only the wording and the booking.
+The code here checks the rest: a dissolved company is refused whatever the model says, approvers see the
+original answers of the registry, the portal and the sanctions list, and no revision asks for more money
+than was requested.
 """
 
 from __future__ import annotations
@@ -315,7 +315,7 @@ def _revision_brief(state: State, draft: PurchaseOrder) -> str:
 
 
 def _revised(state: State, draft: PurchaseOrder, revision: OrderRevision) -> PurchaseOrder:
-    """The next revision. The ceiling is the request's amount, whatever a model was talked into."""
+    """Return the next revision. It can't exceed the requested amount, whatever the model answers."""
     if revision.amount_usd > state.request.first_order.amount_usd:
         message = (
             f"The purchasing assistant asked for ${revision.amount_usd:,.2f}, more than the "

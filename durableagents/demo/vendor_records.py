@@ -1,4 +1,4 @@
-"""The records of vendor onboarding: what goes in, what assistants answer, what is carried along, what comes out."""
+"""The models of vendor onboarding: its input, the assistants' answers, the state and the output."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Receiving a delivery: the carrier's word and the warehouse's count are waited for at once, in whatever order they come.
+"""Receiving a delivery: wait for the carrier's message and the warehouse's count at the same time, in any order.
 
-A small agent next to `vendor_onboard`: what it shows is waiting for the outside and for people. It sends nothing anywhere.
+A small agent that shows how to wait for outside systems and people. It has no effects.
 """
 
 from __future__ import annotations

@@ -47,7 +47,10 @@ class NotRepeated:
     """Refuses passwords that repeat a shorter one, such as `auditorauditor`."""
 
     def validate(self, password: str, user: User | None = None) -> None:
-        """Check a password. Raises ValidationError for a repetition, which occurs inside the doubled password."""
+        """Check a password. Raises ValidationError if it is a repetition.
+
+        A repeated text also occurs in the middle of the text written twice.
+        """
         if password and (password + password).find(password, 1) < len(password):
             raise ValidationError("This password repeats the same text.", code="password_repeated")
 

@@ -83,7 +83,7 @@ def one_is_left(*users: User) -> Iterator[None]:
 
 
 def mark_of_roles(held: Iterable[str], is_admin: bool) -> str:
-    """Return a mark of a person's roles, with which the form detects that they have changed meanwhile."""
+    """Return a short digest of a person's roles, by which a form's sender is told if they changed meanwhile."""
     return mark_of([ordered(held), is_admin])
 
 

@@ -189,7 +189,7 @@ def _exchange(
 
 
 def outcome_of(status: int, retry_after: str | None = None) -> Outcome:
-    """Return the outcome that a response's status stands for."""
+    """Return the outcome that corresponds to a response's status."""
     if 200 <= status < 300:
         return SENT
     if 300 <= status < 400:

@@ -1,6 +1,6 @@
 """Send the installation's mail, over connections with a time limit.
 
-A mail takes at most `WHOLE_SECONDS`, however slow the server is: then the connection is cut.
+A mail takes at most `WHOLE_SECONDS`. After that, the connection is cut, however slow the server is.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def send(to: str, subject: str, text: str, *, html: str = "", message: UUID | No
 
 
 def _outcome_of(code: int, reply: bytes | str) -> Outcome:
-    """Return the outcome that the server's reply to this mail stands for. A 5xx is permanent."""
+    """Return the outcome that corresponds to the server's reply to this mail. A 5xx is permanent."""
     words = reply.decode("utf-8", "replace") if isinstance(reply, bytes) else reply
     return Outcome(
         "refused" if code // 100 == 5 else "failed", f"the mail server said {code} {words}"[:_MAX_REASON_LENGTH]

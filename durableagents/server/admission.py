@@ -1,4 +1,4 @@
-"""Limit concurrent requests to the pool's connections. Other requests wait briefly or get *busy*."""
+"""Limit concurrent requests to the pool's connections. Other requests wait briefly or are refused as *busy*."""
 
 # More threads would not be faster (there is one interpreter), but would starve the event loop and with it `/healthz`.
 # Lanes share the `SLOTS`. No lane can take all connections, so that people guessing keys don't block holders of keys,

@@ -132,7 +132,7 @@ class Child:
         self.process = spawn(self.argv, env=self.env, log=self.log, cwd=self.cwd, pass_fds=self.pass_fds)
 
     def ended(self) -> str | None:
-        """Return how the process ended, as text and once per death; None while it is alive or waits for its restart."""
+        """Return once per death how the process ended; None while it is alive or waits for its restart."""
         if self.process is None:
             return None
         code = self.process.poll()

@@ -88,7 +88,7 @@ class LastAnswers:
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server with a callback when it is ready, and the shutdown order described above."""
+    """uvicorn's server with a callback when it is ready, and the shutdown order described at the top of this module."""
 
     def __init__(
         self,

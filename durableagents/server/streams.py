@@ -96,7 +96,7 @@ class Watcher:
 
 
 class Rings(Subscription):
-    """Collects the watched runs for which notifications arrived, however many."""
+    """Collects the watched runs that have been notified about, each once."""
 
     def __init__(self, watched: Collection[str]) -> None:
         super().__init__(None)
@@ -115,7 +115,7 @@ class Rings(Subscription):
         self.add(list(self._watched))
 
     async def take(self) -> set[str]:
-        """Wait for a notification or for the time to read all, and return the runs to read."""
+        """Wait for notifications and return their runs; without any for `LOOK_AT_ALL_SECONDS`, return all runs."""
         try:
             async with asyncio.timeout(LOOK_AT_ALL_SECONDS):
                 await self._filled.wait()

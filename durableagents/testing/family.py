@@ -75,7 +75,7 @@ class StandIns:
 class Member:
     """One run of the story.
 
-    `child` is its child spec if another run started it. `told`: its parent was notified of its end.
+    `child` is its child spec if another run started it. `told` is set once its parent was notified of its end.
     """
 
     run: MemoryRun
@@ -98,12 +98,12 @@ class Member:
         return self.run.state in ENDED
 
     def pause(self, by: str) -> None:
-        """Pause the run. Pause the run; everything that arrives while it is paused is kept."""
+        """Pause the run. Everything that arrives while it is paused is kept."""
         self.run.append([e.RunPaused(by=by)])
         self.held, self.run.state = self.run.state, "paused"
 
     def resume(self, by: str) -> None:
-        """Resume the run. Resume the run; it returns to its wait if nothing arrived meanwhile."""
+        """Resume the run. It returns to its wait if nothing arrived meanwhile."""
         state, self.held = "running" if self.run.inbox else self.held, ""
         self.run.append([e.RunResumed(by=by, state=state)])
         self.run.state = state

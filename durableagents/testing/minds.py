@@ -1,4 +1,4 @@
-"""Scripted models. Plays the models of a story; no request is ever sent."""
+"""Scripted models, which answer in place of a story's real ones. No request is ever sent to a provider."""
 
 from __future__ import annotations
 

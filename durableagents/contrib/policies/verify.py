@@ -1,6 +1,6 @@
 """Verifies policy decisions against the journal and the policies in force at the time.
 
-No call may be sent without its approval, against a prohibition, or without a judgement."""
+It reports calls that were sent without a required approval, against a prohibition, or without a recorded judgement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of policies. Administrators put policies in force, change and retire them on these pages."""
+"""Pages of policies. On them, administrators put policies in force, change them and retire them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ READ: dict[str, Callable[[str], Any]] = {
 
 
 class PolicyPage(QueuePage):
-    """Base of pages for people with any role, and for administrators."""
+    """Base class of pages for people with any role, and for administrators."""
 
     section = "policies"
 
@@ -76,13 +76,13 @@ class OnePolicyPage(PolicyPage):
 
 
 class RulesAct(ForAdmins, PersonalAct, PoliciesPage):
-    """Base of acts on all policies."""
+    """Base class of acts that are not about one existing policy."""
 
     page = "policies"
 
 
 class PolicyAct(ForAdmins, PersonalAct, OnePolicyPage):
-    """Base of acts on one policy."""
+    """Base class of acts on one policy."""
 
     def post(self, request: HttpRequest, **address: Any) -> HttpResponse:
         """Perform the act. Raises NotFound if there is no such policy."""
@@ -97,7 +97,7 @@ class PolicyTrying(PolicyPage):
     template = "policies/tried.html"
 
     def may_open(self, held: frozenset[str]) -> bool:
-        """Return whether the reader sees every run. GET is always allowed, because the view answers it itself."""
+        """Return whether the reader may see every run. Only POST is checked, because it is the only allowed method."""
         return self.request.method != "POST" or bool(held & MAY_TRY) or is_admin(self.request.user)
 
     def post(self, request: HttpRequest) -> HttpResponse:

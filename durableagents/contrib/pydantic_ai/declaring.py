@@ -57,7 +57,7 @@ class PydanticAssistant(WrappedAgent):
         return await AgentLoop(visit, visit.open_path(slot, "think"), self).complete(prompt, deps)
 
     def check_tool(self, name: str, kind: str) -> None:
-        """Raise DefinitionError if a tool that was found at run time isn't declared."""
+        """Raise DefinitionError if a tool found at run time isn't declared, or lacks a gate that it needs."""
         declared = self.tool(name)
         if kind == "external" and name not in self.outside:
             raise DefinitionError(_unanswered(self.name, name))
@@ -67,7 +67,7 @@ class PydanticAssistant(WrappedAgent):
             raise DefinitionError(_ungated(self.name, name))
 
     def asking(self, request: Request) -> Self:
-        """Return a copy for one request, with the limit of tokens in its settings."""
+        """Return a copy for one request. Its `most_tokens` is the `max_tokens` of the request's settings, if set."""
         made = super().asking(request)
         limit = request.settings.get("max_tokens")
         if isinstance(limit, int):
@@ -75,12 +75,12 @@ class PydanticAssistant(WrappedAgent):
         return made
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings that are recorded: those sent to the provider that are plain data."""
+        """Return the settings to record: the timeout, and those of the request's settings that are plain data."""
         settings = {} if self.request is None else self.request.settings
         return {"timeout": self.timeout} | {name: value for name, value in settings.items() if _is_plain(value)}
 
     def own_model(self, name: str) -> Any:
-        """Return the agent's own model object with the recorded name `name`, with its client and settings."""
+        """Return the agent's own model object that is recorded as `name`; None if there is none."""
         own = self.agent.model
         if own is None or isinstance(own, str):
             return None
@@ -90,7 +90,7 @@ class PydanticAssistant(WrappedAgent):
         return None
 
     def described(self) -> dict[str, Any]:
-        """Return the parts of the fingerprint other than tools and prompts, including functions."""
+        """Return further parts of the fingerprint: the agent's own functions, and the sources of external results."""
         agent = self.agent
         return {
             "dynamic": [_function(each) for each in _dynamic(agent)],
@@ -265,7 +265,7 @@ def _tool(
 
 
 def _models(agent: Any) -> tuple[list[str], Callable[..., Any] | None]:
-    """Return the recorded names of an agent's models. If one needs no provider, return a placeholder function too."""
+    """Return the recorded names of an agent's models; if one is a test model, only a placeholder function."""
     model = agent.model
     if model is None:
         return [], None

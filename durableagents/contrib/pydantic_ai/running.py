@@ -72,7 +72,8 @@ class LoopRequest:
 class AgentLoop:
     """One call of `think`.
 
-    Turns are numbered below `path`: in each, `0` is the request, followed by the calls of its answer."""
+    Each turn has a number below `path`. In a turn, `0` is the model request, and `1`, `2` and so on are the tool calls
+    that the model's answer contains."""
 
     def __init__(self, visit: Visit, path: str, assistant: PydanticAssistant) -> None:
         self._visit, self._path, self._assistant = visit, path, assistant
@@ -212,7 +213,7 @@ class AgentLoop:
             request.answer.set_result(answer)
 
     def _finish(self, task: asyncio.Task[None]) -> list[Branch]:
-        """Pass the result of a finished tool call to the loop, or return its branch if it waits."""
+        """Pass the result of a finished tool call to the loop; if the call is still waiting, return its branch."""
         request, branch = self._tasks.pop(task)
         if task.cancelled():
             raise asyncio.CancelledError
@@ -360,13 +361,13 @@ def _recordable_arguments(name: str, live: LiveCall) -> Any:
 
 
 def _with_approval(context: Any, tool: Tool, arguments: Any) -> Any:
-    """Return the tool's context with the information whether a person approved the call."""
+    """Return the tool's context, in which `tool_call_approved` says whether a person approved the call."""
     was_approved = tool.gate is not None and tool.gate.is_needed(tool.input.model_validate(arguments))
     return replace(context, tool_call_approved=was_approved or context.tool_call_approved)
 
 
 def _request_parts(messages: list[Any], settings: Any, parameters: Any) -> dict[str, Any]:
-    """Return the parts of a request, without times and generated ids, so that all processes compute the same value."""
+    """Return the parts of a request without times and generated ids, so that they are the same in all processes."""
     history, instructions = [], None
     for message in messages:
         instructions = getattr(message, "instructions", None) or instructions

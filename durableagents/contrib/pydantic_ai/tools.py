@@ -146,7 +146,7 @@ def _function_of(author: Any, answers_later: bool) -> Callable[..., Any]:
 
 
 async def _dispatch(answers_later: bool, args: Arguments, call: ToolCall) -> Any:
-    """Run the tool, whose intent is recorded. Raises BusinessFailure, or TransportError for an outage."""
+    """Run the tool; the call's intent is already recorded. Raises BusinessFailure, or TransportError for an outage."""
     from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed
 
     live = _live.get()

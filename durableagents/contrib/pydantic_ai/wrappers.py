@@ -60,7 +60,7 @@ def model_class() -> Callable[[Ask], Model]:
 def toolset_class() -> Callable[..., Any]:
     """Return the toolset class.
 
-    All of its tools count as callable, because the run handles approvals and external tools."""
+    The toolset presents all tools as plain functions, because the run handles approvals and external tools."""
     from pydantic_ai.toolsets import WrapperToolset
 
     @dataclass

@@ -22,7 +22,7 @@ class ReleasesConfig(AppConfig):
     urls = "durableagents.contrib.releases.urls"
 
     def ready(self) -> None:
-        """Install this app's feature, and let its acts require two people."""
+        """Install this app's feature, and let the installation require two people for its acts."""
         from durableagents.contrib.releases.own_features import feature
         from ledger import change_control
         from runs import features

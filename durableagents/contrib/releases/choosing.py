@@ -1,7 +1,6 @@
 """Chooses the version for a run that is started by its agent's name.
 
-The same start key is always on the same side of a ramp, and raising the ramp's share moves keys only to the newer
-version."""
+A start key's place in a ramp never changes, so raising the ramp's share moves keys only to the newer version."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ def closed_in(value: Any) -> Collection[str]:
 
 
 def assign(value: Any, tags: Collection[str], key: Key) -> e.VersionAssigned | None:
-    """Return the side of the agent's ramp for a start; None if there is no ramp."""
+    """Assign a start to the older or newer version of the agent's ramp; return None if there is no ramp."""
     rules: Mapping[str, Any] = json.loads(value[0])
     ramp: Mapping[str, Any] | None = rules.get("ramp")
     if ramp is None:
@@ -64,7 +63,7 @@ def assign(value: Any, tags: Collection[str], key: Key) -> e.VersionAssigned | N
 
 
 def place_of(ramp_id: int, key: Key) -> int:
-    """Return a key's place among 10,000. It is stable within a ramp and differs between ramps."""
+    """Return a key's place, from 0 to 9,999. It is stable within a ramp and differs between ramps."""
     digest = hashlib.sha256(f"ramp\n{ramp_id}\n{key.text}".encode()).digest()
     return int.from_bytes(digest[:8], "big") % PLACES
 

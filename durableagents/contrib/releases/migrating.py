@@ -172,7 +172,7 @@ def migrate_once(
 def _migrate_keyed(
     run_id: UUID, moving: Moving, principal: str, key: str, by: Actor, why: str, committing: Rows
 ) -> MovedRow:
-    """Migrate one run and store the answer under `key`. A refusal is not stored, so that a repetition tries again."""
+    """Migrate one run and store the answer under `key`. A refusal is not stored, so that a new request tries again."""
     for _ in range(MAX_ATTEMPTS):
         seen = preview_run(run_id, moving)  # before the transaction that stores the answer, because it takes long
 
@@ -192,7 +192,7 @@ def _migrate_keyed(
 
 
 class _NotMoved(DurableAgentsError):
-    """The run was not migrated. The answer is not stored, because a repetition may migrate the run."""
+    """The run was not migrated. The answer is not stored, because a repeated request may migrate the run."""
 
     def __init__(self, row: MovedRow) -> None:
         super().__init__(row.why)

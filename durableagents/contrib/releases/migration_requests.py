@@ -26,8 +26,8 @@ Node = Annotated[str, Field(min_length=1, max_length=64)]
 class MigrationPreviewBody(Strict):
     """The runs whose migration is previewed; nothing is changed.
 
-    Either `runs` names them, or the oldest active runs of `from_version` are taken (with `retry`, the oldest failed
-    ones): at `node`, in `state`, at most `limit`."""
+    These are either the given `runs`, or the oldest active runs of `from_version` (with `retry`, the oldest failed
+    ones) that are at `node` and in `state`, up to `limit`."""
 
     from_version: Version
     to_version: Version
@@ -53,7 +53,9 @@ class MigrateBody(MigrationPreviewBody, SteerBody):
 
 
 def check_request(agent: str, body: MigrationPreviewBody) -> Moving:
-    """Check a request and return it. Raises NotFound for an unknown agent, and InvalidInput by field."""
+    """Check a request, and return the migration that it describes.
+
+    Raises NotFound for an unknown agent, and InvalidInput by field."""
     if not registry.versions(agent):
         raise NotFound("agent", agent)
     old, new = f"{agent}@{body.from_version}", f"{agent}@{body.to_version}"

@@ -35,7 +35,7 @@ class VersionGate(models.Model):
 class Ramp(models.Model):
     """A gradual move of an agent's starts from one version to another, by share and by tags.
 
-    An agent has one at a time."""
+    An agent has at most one ramp at a time."""
 
     class State(models.TextChoices):
         ON = "on"
@@ -117,9 +117,9 @@ VERSION_GATE = protect(VersionGate, "version", named_by="version")
 
 
 def gate_proofs(condition: str = "true") -> str:
-    """Return SQL for the proofs of gates `t` that match the condition, as one list.
+    """Return SQL for one list of the proofs of all gates that match the condition.
 
-    The list includes gates that were deleted outside the application."""
+    In the condition, `t` is the table of gates. The list includes gates that were deleted outside the application."""
     return f"""(SELECT coalesce(jsonb_agg(p.proof -> 0), '[]')::text FROM (
         SELECT {VERSION_GATE.proof_sql("t")} AS proof FROM runs_versiongate t WHERE {condition}
         UNION ALL {VERSION_GATE.gone_sql()}) p)"""

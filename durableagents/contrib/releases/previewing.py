@@ -49,9 +49,10 @@ class UnseenResult(DurableAgentsError):
 
 
 def preview_run(run_id: UUID, moving: Moving, *, waits: bool = True) -> Preview:
-    """Preview a run's migration; a failed run is retried for it.
+    """Preview a run's migration. A failed run is retried for the preview, and the retry is rolled back.
 
-    `waits` tells whether to wait for the run's lock. If not, OperationalError is raised when the lock is taken."""
+    `waits` tells whether to wait for a failed run's lock. If not, and another transaction holds the lock,
+    OperationalError is raised."""
     with transaction.atomic():
         run = Run.objects.filter(pk=run_id).first()
         if run is None:

@@ -328,7 +328,7 @@ _FIGURES = f"""
 
 
 class FiguresRow(Shape):
-    """Figures over the newest runs, up to 1,000, that the ramp started on the newer version."""
+    """Figures of the newest runs (at most 1,000) that the ramp started on the newer version."""
 
     begun: int = Field(description="Runs started.")
     failed: int = Field(description="Runs that failed.")
@@ -349,7 +349,7 @@ class FiguresRow(Shape):
 def figures_of(ramps: Sequence[Ramp]) -> dict[int, FiguresRow]:
     """Return the figures of several ramps, using one statement.
 
-    Only the newest runs are read, so that it stays fast.
+    Only the newest runs are read, so that the query stays fast.
     """
     parameters: dict[str, Any] = {
         "ramps": [ramp.pk for ramp in ramps],
@@ -367,7 +367,7 @@ def figures_of(ramps: Sequence[Ramp]) -> dict[int, FiguresRow]:
 
 
 class RampRow(Shape):
-    """A gradual move of starts, made by an agent's name, to another version."""
+    """A gradual move of an agent's starts to another version. Starts that name a version are not affected."""
 
     id: int = Field(description="Id of the ramp.")
     agent: AgentName

@@ -42,10 +42,10 @@ Bound = Annotated[
 
 
 class RampBody(SteerBody):
-    """Moves starts by the agent's name gradually to another version.
+    """A gradual move of an agent's starts to another version. Starts that name a version are not affected.
 
-    It applies to a share of them, those with one of these tags, or both. The ramp is halted automatically when a figure
-    exceeds its bound. A bound that is null never halts it."""
+    The ramp moves a share of the starts, those with one of the tags, or both. It is halted automatically when a
+    figure exceeds its bound. A bound that is null never halts the ramp."""
 
     agent: Annotated[str, Field(min_length=1, max_length=64)] = Field(description="Agent whose starts the ramp moves.")
     from_version: Version

@@ -72,7 +72,7 @@ class VersionsPage(FormPage):
 
 
 class ReleaseAct(Act, VersionsPage):
-    """Base of acts on a version or a ramp."""
+    """Base class of acts on a version or a ramp."""
 
     allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR})
     page = "versions"
@@ -171,7 +171,7 @@ class MigrationsPage(Page):
 
 
 class _PreviewForm(MigrationPreviewBody):
-    """The form, which also asks for a reason once runs were previewed."""
+    """A preview's form. Once runs were previewed, it also has the field for the justification of the migration."""
 
     justification: str = ""
 

@@ -49,9 +49,9 @@ def replay_checkpoints(
 
     Each file must load, and its replay must make the recorded calls in the same places and no others before the end.
     `agents` are the agents to replay with (by default, all imported ones). With `newest`, an agent's newest version
-    stands in for one that is missing. `key` decrypts files (default: DURABLEAGENTS_CHECKPOINTS_KEY). Failing files are
-    written to the folder `dump`, reduced to the difference, which is added. Raises CheckpointDiffers with the first
-    difference of each file, or for an empty directory."""
+    replaces one that is missing. `key` decrypts files (default: DURABLEAGENTS_CHECKPOINTS_KEY). Failing files are
+    written to the folder `dump`, without the events after the difference and with a note that describes it. Raises
+    CheckpointDiffers with the first difference of each file, or for an empty directory."""
     files = checkpoint_files(directory)
     if not files:
         raise CheckpointDiffers(f"{directory}: there is no checkpoint: create some with `manage.py checkpoints export`")
@@ -117,7 +117,7 @@ def _agent(file: str, recording: Recording, agents: Sequence[Agent], *, newest: 
 
 
 def _dumped(folder: Path, recording: Recording, slot: str, words: str) -> Path:
-    """Write a file reduced to the difference, which is added."""
+    """Write a file without the events after the difference, and with a note that describes the difference."""
     folder.mkdir(parents=True, exist_ok=True)
     cut = replace(cut_after(recording, slot), notes=(*recording.notes, words))
     target = folder / f"{recording.name.replace('@', '-')}.json"

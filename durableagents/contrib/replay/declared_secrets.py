@@ -93,7 +93,7 @@ def _versions_named_in(event: e.Event) -> Iterator[str]:
 
 
 def secrets_of_agent(agent: Agent) -> Secrets:
-    """Return the last names of the paths of an agent's secret fields. Any field of such a name may hold a secret."""
+    """Return an agent's secret fields, each by the last name in its path. Any field of that name may hold a secret."""
     every = [path for _, model in models_of(agent) for path in secret_paths(model)]
     last = [(path.removesuffix(KEYS_SUFFIX).rpartition(".")[2].lower(), path.endswith(KEYS_SUFFIX)) for path in every]
     named = [(name.replace("[]", ""), name.count("[]"), is_key) for name, is_key in last]

@@ -54,7 +54,8 @@ NOTHING = Secrets()
 class Redaction:
     """The redaction of one export.
 
-    Fields are private by the endings of their paths (`customer.name`, `*` for any name) or as declared by their models.
+    A field is private if its path ends with one of `paths` (such as `customer.name`; `*` matches any name), if its
+    model declares it as secret, or if its name is a usual one for secrets.
 
     `salt` differs in each export."""
 
@@ -300,7 +301,7 @@ def _looks_like_json(text: str) -> bool:
 
 
 def _object_with_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build an object in which a duplicate name gets a list of its values."""
+    """Build a JSON object in which a name that occurs more than once has a list of its values."""
     found: dict[str, list[Any]] = {}
     for name, value in pairs:
         found.setdefault(name, []).append(value)

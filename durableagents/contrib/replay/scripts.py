@@ -173,7 +173,7 @@ def _check_repeatable(run: RecordedRun) -> None:
 
 
 def _record(run: RecordedRun) -> Iterator[tuple[str, Any]]:
-    """Yield slots with their recorded results. A tool call that was made more than once has a list."""
+    """Yield slots with their recorded results. A tool call that was made more than once has a list of results."""
     calls: dict[str, dict[int, dict[str, Any]]] = {}
     others: dict[str, Any] = {}
     fields = {(x.slot, x.attempt): x.model for x in run.events if isinstance(x, e.ModelRequested)}

@@ -261,7 +261,7 @@ def _finding_of(outcome: str) -> str:
 
 
 def _read_pending(now: datetime, facts: list[Fact]) -> None:
-    """Examine again late answers to calls that had no recorded answer.
+    """Examine again the events that were put aside.
 
     The order is random, so that events that can't be examined don't block others."""
     for row in list(PendingCheck.objects.order_by("?")[:PENDING_BATCH]):
@@ -303,7 +303,7 @@ def _read_entries(place: DetectorPlace, reading: _Pass, now: datetime, facts: li
 
 
 def _read_probes(place: DetectorPlace, facts: list[Fact]) -> None:
-    """Store probes that showed that a repeated call has a second effect."""
+    """Add a fact for each new probe that showed that an effect can happen twice."""
     if not apps.is_installed("durableagents.contrib.certify"):
         return
     from durableagents.contrib.certify.models import Probe

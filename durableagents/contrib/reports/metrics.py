@@ -12,7 +12,7 @@ from ledger.clock import database_now
 
 
 def read_metrics() -> Iterator[Metric]:
-    """Yield the number of findings by kind, of open and confirmed ones, and the detector's age.
+    """Yield the numbers of findings by kind, of open and of confirmed ones, and the age of the detector's last pass.
 
     Raises DatabaseError."""
     found = CounterMetricFamily(

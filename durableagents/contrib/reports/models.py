@@ -87,7 +87,7 @@ class PendingCheck(models.Model):
 
 
 class StorageSample(models.Model):
-    """The size of a table, with indexes and TOAST, on a day. An empty name stands for the whole database."""
+    """The size of a table, with indexes and TOAST, on a day. An empty name means the whole database."""
 
     pk = models.CompositePrimaryKey("day", "table_name")
     day = models.DateField()

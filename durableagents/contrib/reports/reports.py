@@ -13,7 +13,7 @@ from durableagents.contrib.reports.tables import Figure, Report, Table
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """The definition of a report: what it counts, what it leaves out, and by which time things fall into its period."""
+    """The definition of a report: what it counts, what it leaves out, and which timestamp decides on the period."""
 
     counts: str
     leaves_out: str
@@ -41,7 +41,7 @@ class Content:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportKind:
-    """One kind of report. `queries` are the statements shown to readers, each under the name of what it reads."""
+    """One kind of report. `queries` contains the statements shown to readers, each under a label."""
 
     name: str
     title: str

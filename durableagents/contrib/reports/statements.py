@@ -73,12 +73,12 @@ def rows_of(sql: str, params: Params) -> list[tuple[Any, ...]]:
 
 
 def seen_run(alias: str = "r", who: Viewer | None = None) -> tuple[str, dict[str, Any]]:
-    """Return the SQL condition for a row of runs_run to be visible, with named parameters."""
+    """Return the SQL condition that selects visible rows of runs_run, and its named parameters."""
     return _named(*is_seen(alias, who or viewer()))
 
 
 def of_seen_run(column: str, who: Viewer | None = None) -> tuple[str, dict[str, Any]]:
-    """Return the SQL condition for the run of another table's row to be visible, with named parameters."""
+    """Return the SQL condition that selects another table's rows whose run is visible, and its named parameters."""
     return _named(*is_of_seen(column, who or viewer()))
 
 
@@ -107,6 +107,6 @@ _FIRST = """
 def first_id(table: str, moment: Any) -> int:
     """Return the number of the first row of `table` at or after a given time.
 
-    If there is none, the result is greater than all numbers."""
+    If there is none, the result is greater than the numbers of all rows."""
     ((found,),) = rows_of(_FIRST.format(table=table), {"moment": moment})
     return int(found)

@@ -16,9 +16,9 @@ DAMAGED: Reason = "damaged-head"
 class Database:
     """The position of the database, and what the database knows about a host's head.
 
-    `had` and `accepted` describe the head's line of marks if that has ended in this database. `is_accepted` says that
-    the halt for which the head waits was lifted, and `is_vouched` that a live worker found the head of its own host in
-    this database."""
+    `accepted` is set if the head's line of marks has ended in this database: heads up to this mark may continue.
+    `is_accepted` says that the halt for which the head waits was lifted, and `is_vouched` that a live worker found the
+    head of its own host in this database."""
 
     system: str
     timeline: int

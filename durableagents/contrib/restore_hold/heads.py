@@ -26,8 +26,8 @@ class HeadDamaged(Exception):
 class Head:
     """A host's head.
 
-    `line` and `number` name a mark of the database; None if nothing is known. `waits_for` is the halt that the host
-    placed, or found in place, because the database lacks this head."""
+    `line` and `number` identify a mark of the database; `line` is None if no mark is known. `waits_for` is
+    the halt that the host placed, or found in place, because the database lacks this head."""
 
     host: UUID
     system: str = ""

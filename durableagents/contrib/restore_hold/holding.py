@@ -149,7 +149,7 @@ def _end_lines(halt: UUID, mark: Mark) -> None:
 
 
 def _note_found(head: Head | HeadDamaged | None, database: Database) -> None:
-    """Record that this host found its head, unless recorded already.
+    """Record that this host found its head in the database, unless that is already recorded.
 
     If no other host still lacks its head, lift the hold."""
     hold = find_hold()

@@ -54,7 +54,7 @@ class Marker(threading.Thread):
 
     @property
     def is_overdue(self) -> bool:
-        """Return whether this worker's commits have not reached the file for too long."""
+        """Return whether the file has lacked commits of this worker for too long."""
         since = self._unwritten_since
         return since is not None and time.monotonic() - since > OVERDUE_SECONDS
 

@@ -10,7 +10,7 @@ from ledger.models import Coded, Json, append_only
 class Mark(models.Model):
     """A single row, renewed about every 100 ms while workers commit.
 
-    A database that has the mark in a head also has every commit that returned before that mark."""
+    A database that has the mark named in a head also has every commit that returned before that mark was set."""
 
     id = models.SmallIntegerField(primary_key=True)
     line = models.UUIDField(
@@ -30,8 +30,8 @@ class Voucher(models.Model):
     """A worker that found its host's head in this database.
 
     The row counts while the worker holds its session lock on the same server. Backups contain the row, but not the
-    lock. A promoted or restored server has the row too, so the server's start and timeline are compared, because the
-    worker reconnects to it."""
+    lock. A promoted or restored server has the row too, and the worker reconnects to it, so the server's start and
+    timeline are compared as well."""
 
     worker = models.UUIDField(primary_key=True)
     timeline = models.IntegerField()
@@ -55,7 +55,7 @@ class PastLine(models.Model):
 
 
 class Finding(Coded):
-    """A host's result of comparing its head file with the database under a halt.
+    """The result of a host's comparison of its head file with the database, while a halt is in force.
 
     Only the host's newest result counts.
     """

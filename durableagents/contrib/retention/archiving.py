@@ -46,7 +46,7 @@ class Stays(DurableAgentsError):
 
 
 class ClockBehind(DurableAgentsError):
-    """The database's clock shows a time before the last archive."""
+    """The database's clock shows a time before the last recorded archiving or removal."""
 
     status, code, title = 409, "clock-behind", "The database's clock was set back"
 
@@ -55,8 +55,8 @@ class ClockBehind(DurableAgentsError):
 class Progress:
     """The result of a round.
 
-    `archived`, `deleted` and `expired` count runs; the last ones lost their old checkpoints. `notes` tell what would be
-    done, or why a run that is due is kept."""
+    `archived` and `deleted` count runs, and `expired` counts runs that lost their old checkpoints. `notes` say what
+    would be done, or why a run that is due is kept."""
 
     archived: int = 0
     deleted: int = 0
@@ -451,7 +451,7 @@ def finish(progress: Progress) -> None:
 
 
 def _clear(run_id: UUID) -> None:
-    """Remove the rows of a recorded run from its largest tables, in batches. Raises Stays."""
+    """Remove the rows of an archived run from the largest tables, in batches. Raises Stays."""
     removed = CLEAR_ROWS
     while removed >= CLEAR_ROWS:
         try:

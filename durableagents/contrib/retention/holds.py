@@ -100,7 +100,7 @@ def lift(hold_id: int, *, by: Actor, justification: str) -> Hold:
 def refusal(run_id: UUID) -> str | None:
     """Return why this run must be kept; None if there is no hold on it or on a related run.
 
-    The retention of runs calls it before a removal, as a feature's refusal."""
+    It is registered with the feature, and called before runs are removed."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT f.id, retention_hold_of(f.id) FROM retention_relatives(%s) f "
@@ -129,7 +129,7 @@ class Covered:
 def covered(row: Hold, most: int = MAX_COUNTED) -> Covered:
     """Count the runs that a hold keeps, each kind up to `most` + 1.
 
-    These are one run with all related runs, or the runs that match the fields."""
+    A hold keeps either one run with all related runs, or the runs that match its fields."""
     live: QuerySet[Run] = Run.objects.all()
     archived = Archive.objects.filter(restoration__isnull=True, deletion__isnull=True)
     if row.run_id is not None:

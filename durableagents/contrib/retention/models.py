@@ -13,7 +13,7 @@ from ledger.models import Coded, Json, append_only
 
 
 class Rule(Coded):
-    """Base of policies and holds: a rule for the runs of an agent and with a tag (empty: any)."""
+    """Base class of policies and holds: a rule for the runs of an agent and with a tag (empty: any)."""
 
     id = models.BigAutoField(primary_key=True)
     agent = models.TextField(blank=True, default="")
@@ -31,7 +31,7 @@ class Rule(Coded):
 
 
 class Act(Coded):
-    """Base of rows that end a rule or restore a run. The primary key is the id of the rule or archive."""
+    """Base class of rows that end a rule or restore a run. The primary key is the id of the rule or archive."""
 
     reason = models.TextField()
     by = models.TextField()
@@ -199,7 +199,7 @@ class Round(models.Model):
 
 
 class Allowance(models.Model):
-    """Permission by the owner for workers to remove runs that ended `days` ago.
+    """The database owner's permission for workers to remove runs that ended at least `days` days ago.
 
     Without a row, only the owner may remove runs.
     """

@@ -91,7 +91,7 @@ def deleted_at(row: Archive) -> datetime | None:
 
 
 def explain(run_id: UUID) -> DurableAgentsError | None:
-    """For a run that isn't in the database, return where it is if the viewer may know; otherwise None."""
+    """Return an error that says where a missing run's rows are; None if the viewer finds no such archived run."""
     try:
         row = find(run_id)
     except NotFound:
@@ -130,8 +130,8 @@ def events_of(row: Archive) -> Iterator[Event]:
 
 
 def expired_checkpoints(run_id: UUID) -> ExpiredCheckpoints | None:
-    """Return which of a run's checkpoints policies have removed. Entries that this installation didn't write don't
-    count, so that the checkpoints are reported as missing."""
+    """Return which of a run's checkpoints policies have removed. Entries that this installation didn't write are
+    ignored, so the verification reports those checkpoints as missing."""
     rows = [row for row in CheckpointExpiry.objects.filter(run_id=run_id).order_by("pk") if row.is_authentic]
     if not rows:
         return None

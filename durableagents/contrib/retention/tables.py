@@ -85,7 +85,7 @@ def rows() -> list[tuple[str, str, bool]]:
 
 
 def write_down(*, using: str, **_: Any) -> None:
-    """Store the list of tables that exist, after a migration."""
+    """After a migration, store the list of tables that exist."""
     from durableagents.contrib.retention.models import RunTable
 
     connection = connections[using]

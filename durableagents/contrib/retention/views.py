@@ -53,7 +53,7 @@ class RetentionPage(FormPage):
 
 
 class RetentionAct(Act, RetentionPage):
-    """Base of administrators' acts. The service checks the account."""
+    """Base class of administrators' acts. The service checks the account."""
 
     needed = ("Administrator",)
     page = "retention"
@@ -75,7 +75,7 @@ class NewHold(RetentionAct):
     service = staticmethod(holds.place)
 
     def after(self, request: HttpRequest, result: Any, **address: Any) -> HttpResponse:
-        """Add how many runs the hold keeps, because a hold that keeps none may have a wrong field."""
+        """Show how many runs the hold keeps, because a hold that keeps none may have a wrong field."""
         found = holds.covered(result)
         if found.live or found.archived:
             messages.success(request, f"{self.done} {found}.", extra_tags="ok")

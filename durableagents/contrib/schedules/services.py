@@ -201,7 +201,7 @@ def _set(schedule: Schedule, body: ScheduleBody, *, by: Actor, most: Budget | No
 def _keeps_owner(schedule: Schedule, agent: str, input_: Any, *, by: Actor) -> bool:
     """Return whether a schedule that someone else changes keeps its owner.
 
-    It keeps the owner if agent and input stay the same, and the owner may still start runs. The person who chose agent
+    The owner is kept if agent and input stay the same, and the owner may still start runs. The person who chose agent
     and input counts as the starter of the runs, and so can't decide their approvals."""
     if schedule._state.adding or by.person == schedule.owner or starting.owner_of(schedule) is None:
         return False

@@ -84,8 +84,8 @@ def start_all_due_of(schedule_id: UUID) -> int:
 class Due:
     """The planned times that are due.
 
-    `start_for` is the planned time for which to start a run. `missed_at` is the last of the `missed` times, and
-    `next_at` follows them."""
+    `start_for` is the planned time for which to start a run. `missed` counts the times that are skipped, and
+    `missed_at` is the last of them. `next_at` is the planned time to handle next."""
 
     start_for: datetime | None
     missed_at: datetime | None

@@ -155,7 +155,7 @@ class ScheduleChanges(NewSchedule):
 
 
 class ScheduleAct(Act, SchedulesPage):
-    """Base of acts on a schedule. The service checks the rights."""
+    """Base class of acts on a schedule. The service checks the rights."""
 
     allowed: ClassVar[frozenset[str]] = _SETTERS
     page = "schedules"

@@ -86,7 +86,7 @@ class Position:
 
 
 def search_attributes(query: AttributeQuery) -> AttributePages:
-    """Resolve the names in a query, and return its pages. Raises BadSearch."""
+    """Resolve the names in a query, and return the function that reads its pages. Raises BadSearch."""
     condition = resolve(query.where, query.agent) if query.where else None
     if query.sort in ("", NEWEST, *BY_WAIT):
         return Search(query, condition).page
@@ -226,7 +226,7 @@ class Search:
         ), [*values, size, *more]
 
     def _part(self, table: str, run_id: str, own: Sql, start: Position | None, size: int) -> Sql:
-        """Select the next runs that meet one condition. An index returns the runs in this order."""
+        """Select the next runs that meet one condition. An index provides the order of the list."""
         columns = self._columns("t", "t.created_at", f"t.{run_id}")
         after, more = self._after(columns, start)
         value = f", {columns[0]} AS value" if self.by else ""
@@ -310,7 +310,9 @@ def _ids(parts: Sequence[Sql]) -> list[UUID]:
 
 
 def _rarest(condition: Condition) -> tuple[int, list[Rows] | None]:
-    """Return conditions with the fewest rows (up to FEW + 1), of which every matching run meets at least one."""
+    """Return the conditions with the fewest rows, of which every matching run meets at least one.
+
+    The first value is the number of these rows, at most FEW + 1. The conditions are None if there are none."""
     leaves = list(dict.fromkeys(_leaves(condition)))
     own = [rows.condition("a") for rows in leaves]
     count = "SELECT count(*) FROM (SELECT 1 FROM runs_attribute AS a WHERE {} LIMIT %s) AS found"

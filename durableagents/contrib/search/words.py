@@ -103,8 +103,9 @@ def _strings(value: Any, depth: int) -> Iterator[str]:
 def find_by_words(q: str, fit: Mapping[str, str]) -> tuple[list[UUID], bool]:
     """Find runs by words in one query.
 
-    Each run has every word, or a stored word that begins with it, and the column values in `fit`. Returns at most
-    `MAX_FOUND` ids, newest first, and whether an index was read up to its limit, so that more runs may match."""
+    For each word of `q`, a matching run has the word or a stored word that begins with it; its columns match `fit`.
+    Returns at most `MAX_FOUND` ids, newest first, and whether an index was read up to its limit, so that more runs may
+    match."""
     wanted = [_plain(word) for word in words_in(q)]
     if not wanted:
         return [], False
@@ -161,7 +162,7 @@ class _Query:
         self.cuts: list[str] = []
 
     def table(self, *parts: Arm) -> str:
-        """Add a table that reads these parts, each up to its limit; return its name."""
+        """Add a common table expression that reads these parts, each up to its limit; return its name."""
         name = f"found{len(self.tables)}"
         every = " UNION ALL ".join(
             f"(SELECT run_id, {n} AS part FROM ({text}) AS p)" for n, (text, _) in enumerate(parts)
@@ -171,7 +172,7 @@ class _Query:
         return name
 
     def word(self, word: str) -> str:
-        """Add a table with the entries of a word and its digest; return the table's name.
+        """Add a common table expression with the entries of a word and its digest; return its name.
 
         The entries include stored words that begin with the word."""
         return self.table(
@@ -186,7 +187,7 @@ class _Query:
         self.of_arms += values
 
     def all_of(self, *parts: Arm) -> None:
-        """Find all runs in these parts."""
+        """Add a statement that finds all runs in these parts."""
         name = self.table(*parts)
         self.take(f"SELECT run_id FROM {name}")
         self.cuts.append(self.is_cut(name))
@@ -196,7 +197,7 @@ class _Query:
 
 
 def _by_words(query: _Query, wanted: Sequence[str], fit: Mapping[str, str]) -> None:
-    """Find the runs that have all words. The word with the fewest entries determines the candidates."""
+    """Add statements that find the runs with all words. The word with the fewest entries determines the candidates."""
     words = sorted(set(wanted), key=len, reverse=True)
     names = {word: query.word(word) for word in words[:MAX_CANDIDATES]}
     sizes = " UNION ALL ".join(
@@ -222,7 +223,7 @@ def _by_words(query: _Query, wanted: Sequence[str], fit: Mapping[str, str]) -> N
 
 
 def _among(query: _Query, wanted: Sequence[str], fit: Mapping[str, str]) -> str:
-    """Find the newest matching runs with the words.
+    """Add a statement that finds the newest matching runs with the words.
 
     If only few runs match `fit`, all of them are checked. Returns the condition that is true if more runs may match."""
     # the indexes have the state as their first column
@@ -249,7 +250,7 @@ def _after(word: str) -> str:
 
 
 def _by_id(query: _Query, q: str) -> None:
-    """Find runs by their whole id, its beginning, its end, or both in the form that pages show: `01a1…95bb`."""
+    """Add statements that find runs by their id, its beginning, its end, or both as pages show them: `01a1…95bb`."""
     digits = q.lower().replace("-", "")
     if _HEX.fullmatch(digits):
         first, last = UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))

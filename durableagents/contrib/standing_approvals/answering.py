@@ -1,7 +1,7 @@
-"""Answers questions about identical calls by standing approvals.
+"""Uses standing approvals to answer approval requests for identical calls.
 
-Such an approval counts as the giver's own, and depends on their current role, limit and part in the run. Everything
-else is left to people."""
+Such an answer counts as the giver's own decision, and depends on their current role, limit and part in the run.
+Everything else is left to people."""
 
 # The sweeper handles each question in a transaction of its own, under the locks of the run and the standing approval. A
 # concurrent decision either comes first or finds the question decided, and a standing approval is never overused. It
@@ -53,9 +53,10 @@ class LeftToPeople(Exception):
 
 
 def answer_questions(excluding: list[UUID], until: float) -> list[tuple[UUID, UUID, Exception]]:
-    """Answer open questions by standing approvals, except those in `excluding`. Return the failures with run and error.
+    """Answer open questions with standing approvals, except the questions in `excluding`.
 
-    The cost is proportional to the number of open questions about identical calls."""
+    Returns the failures: the question, the run and the error of each. The cost is proportional to the number of open
+    questions about identical calls."""
     now = time.monotonic()
     for key in [key for key, till in _left.items() if till <= now]:
         del _left[key]

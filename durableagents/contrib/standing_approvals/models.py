@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class StandingGrant(Coded):
     """A person's approval of calls that are identical to the one in `approval`.
 
-    `same` is a digest of what must be identical, and `fields` names the arguments that must be identical. It covers
-    `count` calls and a total of `most`, of one run or of all runs of an agent, and expires at `until`."""
+    `same` is a digest of what must be identical, and `fields` names the arguments that must be identical. The
+    approval covers `count` calls and a total of `most`, in one run or all runs of an agent, and expires at `until`."""
 
     id = models.BigAutoField(primary_key=True)
     approval = models.OneToOneField("approvals.Approval", on_delete=models.PROTECT, related_name="standing_grant")

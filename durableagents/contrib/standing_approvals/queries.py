@@ -144,7 +144,7 @@ def _queues_of(user: Any) -> frozenset[str] | None:
 
 
 def find_parties(grants: Sequence[GrantRow]) -> dict[UUID, str]:
-    """Return what or whom the original case of each standing approval concerns, by the id of the standing approval.
+    """Return what or whom the original case of each standing approval concerns, by the id of the case.
 
     If the viewer can't read the case, the subject of the run is returned instead."""
     cases = list(Approval.objects.filter(pk__in=[each.approval_id for each in grants]).select_related("run"))

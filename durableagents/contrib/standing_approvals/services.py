@@ -283,8 +283,8 @@ def revoke(grant_id: int, *, justification: str, by: Actor, roles: Iterable[str]
     """Revoke a standing approval.
 
     The giver, a decider of the queue, an operator or an administrator may do so. Unused approvals lapse; calls that
-    were already sent are not affected. A forged revocation stays in the table, and the unused approvals lapse with this
-    act. Raises NotFound, Forbidden, GrantOver, JustificationRequired."""
+    were already sent are not affected. If a forged revocation exists, it stays in the table, and this act only lets the
+    unused approvals lapse. Raises NotFound, Forbidden, GrantOver, JustificationRequired."""
     found = lock_grant(grant_id)
     if found is None:
         raise NotFound("standing grant", grant_id)

@@ -52,7 +52,7 @@ def bounds_in(values: Any) -> Bounds | None:
 class SameCall:
     """A call that a standing approval can cover.
 
-    It has the digest and the names of the fields that must be identical, and any amount."""
+    It has the names of the fields that must be identical, their digest, and the call's amount, if any."""
 
     same: str
     unkeyed: str  # the digest computed without a key, as in old rows

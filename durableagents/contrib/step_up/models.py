@@ -31,7 +31,7 @@ def terms_of_yes(approval_id: UUID, revision: int, plan_hash: str, verdict: str,
 class Assertion(models.Model):
     """A passkey's signature of one decision. Rows are append-only, and each challenge can occur once.
 
-    It needs no code, because decision and event have codes and contain its digest."""
+    It needs no authentication code, because the decision and its event have such codes, and contain its digest."""
 
     id = models.BigAutoField(primary_key=True)
     run_id = models.UUIDField()

@@ -31,7 +31,7 @@ def feature() -> Feature:
 
 @contextmanager
 def origin(run_id: UUID) -> Iterator[list[tuple[str, list[Any]]]]:
-    """Yield the statement that stores which request starts this run; nothing outside requests."""
+    """Yield a list with the statement that stores which request starts this run; it is empty outside requests."""
     request = context.request.get()
     if request is None or not request.span_id or not is_sampled(request.trace_id, settings.DURABLEAGENTS.trace_ratio):
         yield []

@@ -1,6 +1,7 @@
 """The spans of events and requests. Pure.
 
-Ids are derived. Contents, keys and tokens are left out."""
+Ids are derived from the record, so that a repeated export sends the same ids. Contents, keys and tokens are left
+out."""
 
 from __future__ import annotations
 
@@ -259,7 +260,7 @@ class _Spans:
     # --- all of them ---
 
     def _begun(self, fact: str) -> Begun:
-        """Return the event about the same call with this fact; if there is none, the current event."""
+        """Return the event about the same call whose `fact` is this one; if there is none, the current event."""
         place = (self.recorded.run_id, self.event.slot, self.event.attempt, fact)
         return self.begun.get(place) or Begun(self.at, self.event)
 
@@ -287,7 +288,7 @@ class _Spans:
 
 
 def _opening(event: e.Event) -> str:
-    """Return the fact of the event that opened the wait that this event ends."""
+    """Return the `fact` of the event that opened the wait that `event` ends."""
     n = 0 if isinstance(event, e.SignalTaken) else getattr(event, "n", 0)
     kind = event.wait if isinstance(event, e.WaitResolved) else WAITS[type(event)]
     return f"gate.{n}" if kind == "approval" else f"wait_opened.{kind}.{n}"

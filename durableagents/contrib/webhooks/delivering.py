@@ -160,9 +160,10 @@ def _take(webhook_id: int) -> Message | None:
 
 
 def _request_of(row: Message) -> Sending | None:
-    """Return the request for a message that was taken; None if it can't be composed, which ends the message.
+    """Return the request for a message that was taken. If it can't be composed, end the message and return None.
 
-    It is called outside transactions, because the first call in a process loads all URLs, which takes long."""
+    This is called outside transactions, because the first call in a process loads all URLs, which takes long.
+    """
     try:
         body = body_of(row)
         headers = headers_of(row, body, database_now())

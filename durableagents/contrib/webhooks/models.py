@@ -12,8 +12,9 @@ from ledger.models import Coded, Json, append_only
 class Webhook(Coded):
     """An endpoint of another program, and the messages that it receives. Empty filters match every run.
 
-    The row decides where messages are sent, so it has a code. A row that was written with plain SQL receives no
-    messages."""
+    The row decides where messages are sent, so it has an authentication code. No messages are sent for a row written
+    with plain SQL, which has no valid code.
+    """
 
     FREE = frozenset({"failing_since"})
 

@@ -92,7 +92,7 @@ class NewWebhook(_AdminAct, WebhooksPage):
 
 
 class WebhookAct(_AdminAct, WebhookPage):
-    """Base of administrators' acts on a webhook. The service checks the account."""
+    """Base class for the forms with which administrators change a webhook. The service checks the account."""
 
     def name_form(self, form: Sent, **address: Any) -> str:
         """Return a name for the form that includes its message."""

@@ -1,7 +1,7 @@
-"""Refunds to customers: an agent in which all that people can do with a question can be tried. Its gate says how much it
-is about, which fields people may change, how long they have and whom it goes to if nobody answers.
+"""Refunds to customers: an agent for trying everything that people can do with an approval request.
 
-Rules that administrators set (durableagents/demo/oversight.py) is data of the installation.
+Its gate declares the amount in question, the fields that people may change, the deadline, and the queue to escalate to
+if nobody answers. Rules set by administrators are data of the installation (see durableagents/demo/oversight.py).
 """
 
 from durableagents.demo.customer_refund.agent import agent

@@ -1,7 +1,7 @@
 """Refunds: read the order, propose an amount, ask, pay. Three nodes, one effect, one gate.
 
-What a person changes of the proposal is what goes out, and the agent says so in its result. After a no with a reason it
-proposes again, twice at most; *nobody answered* is an end of its own.
+If a person changes the proposal, the changed version is carried out, and the agent's result says so. After a rejection
+with a reason, the agent proposes again, at most twice. A missed deadline is a result of its own.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Output(BaseModel):
 
 
 def propose_refund(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """The scripted model: what was asked for, no more than was paid, lowered to what a refusal names."""
+    """The scripted model: propose the requested amount, at most what was paid, or less after a rejection."""
     facts = model.facts(messages)
     order, request, refusals = facts["order"], facts["request"], facts["refusals"]
     paid = Decimal(order["paid_usd"])

@@ -1,5 +1,6 @@
-"""Tools of the refund agent: read an order (pure) and refund a customer (keyed), within a day or while they are on the
-phone.
+"""Tools of the refund agent: read an order (pure) and refund a customer (keyed).
+
+People have eight working hours to approve a refund, or two minutes if the customer is on the phone.
 """
 
 from __future__ import annotations
@@ -63,7 +64,10 @@ class _Stored(Answer):
 
 
 async def _refunded(args: Refund, call: ToolCall) -> Happened | None:
-    """None leaves it to a repeat, which the key makes safe: the first request may still be on its way."""
+    """Return the refund made under this call's key, or None.
+
+    After None, the call is repeated. The key makes that safe even if the first request still arrives.
+    """
     stored = await upstream.get("/api/shop/refunds", {"idempotency_key": str(call.key)}, call, _Stored)
     return Happened(stored.results[0]) if stored.results else None
 
@@ -97,7 +101,7 @@ async def refund_customer(args: Refund, call: ToolCall) -> Refunded:
     return await upstream.post("/api/shop/refunds", body, call, Refunded)
 
 
-# Minutes, in which all that time brings can be watched: the reminder, and where it goes when nobody answers.
+# The deadline is short, so that the reminder and the escalation can be watched.
 refund_at_once = replace(
     refund_customer,
     name="refund_at_once",

@@ -1,2 +1,4 @@
-"""A literature review over the documentation of what is installed: the corpus, its full-text library in PostgreSQL, what can
-be done with it, and the two agents, one that reviews and one that reads a document for it."""
+"""A literature review of the documentation of installed packages.
+
+It consists of the corpus, its full-text library in PostgreSQL, the tools that use it, and two agents: one writes the
+review, and one reads a document for it."""

@@ -1,7 +1,7 @@
-"""The corpus: what the docstrings of installed packages say, a document for each module that says enough.
+"""The corpus: docstrings of installed packages, one document for each module with enough text.
 
 The lock file pins the packages, so the same installation always gives the same documents, byte for byte. An edition is a
-set of packages at their versions; a review keeps to the one it began with, also where an upgrade comes in its middle.
+set of packages at given versions. A review keeps the edition it began with, even if packages are upgraded meanwhile.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from durableagents import BusinessFailure, TransportError
 from runs.connections import dsn
 
 PACKAGES = ("channels", "Django", "django-q2", "djangorestframework", "httpx", "jinja2", "psycopg", "psycopg-pool")
-# How documents are made of files: another way of making them is another edition.
+# The version of the rules that turn files into documents. A change of the rules makes a new edition.
 _MAKING = "1"
 SHORTEST, LONGEST = 600, 8000  # characters
 _NO_PROSE = frozenset({"locale", "migrations", "tests", "test", "_vendor"})
@@ -48,7 +48,7 @@ def digest(text: str) -> str:
 
 
 def edition() -> str:
-    """The name of the corpus that is installed now. Raises PackageNotFoundError."""
+    """Return the name of the edition that is currently installed. Raises PackageNotFoundError."""
     versions = [f"{name}=={distribution(name).version}" for name in PACKAGES]
     return digest("\n".join([_MAKING, *versions]))[:16]
 
@@ -107,12 +107,12 @@ _DIGEST = (
     "SELECT encode(sha256(convert_to(string_agg(id || ' ' || sha256, E'\\n' ORDER BY id COLLATE \"C\"), 'UTF8')), 'hex')"
     " FROM durableagents_document WHERE edition = %s"
 )
-# Sorted and in one transaction: of two that fill it at once, one waits for the other and adds nothing.
+# Sorted and in one transaction: if two processes fill it at once, one waits for the other and adds nothing.
 _ADD = (
     "INSERT INTO durableagents_document (edition, id, source, body, sha256) VALUES (%s, %s, %s, %s, %s)"
     " ON CONFLICT (edition, id) DO NOTHING"
 )
-# Any of the words, best first: what a person types are words, and a document rarely has all of them.
+# Any of the words, best match first: a document rarely contains all the words that a person types.
 _SEARCH = """
 WITH wanted AS (SELECT replace(plainto_tsquery('english', %(words)s)::text, '&', '|')::tsquery AS query)
 SELECT id, source, sha256, round(ts_rank_cd(words, query, 1)::numeric * 1000)::int AS score
@@ -124,7 +124,7 @@ _FETCH = "SELECT id, source, body, sha256 FROM durableagents_document WHERE edit
 
 @dataclass(frozen=True)
 class Shelf:
-    """An edition that is there: how many documents, and the digest of all their ids and digests."""
+    """An edition in the library: the number of its documents, and a digest of all their ids and digests."""
 
     edition: str
     documents: int
@@ -151,8 +151,10 @@ async def fill() -> Shelf:
 
 
 async def search(edition: str, words: str, most: int) -> list[dict[str, Any]]:
-    """The best documents for some words: id, source, sha256 and score each, always in the same order. Raises
-    TransportError, BusinessFailure for an edition that isn't there."""
+    """Return the best documents for some words, each with id, source, sha256 and score, always in the same order.
+
+    Raises TransportError, and BusinessFailure if the library doesn't have the edition.
+    """
     async with _connection() as connection:
         if not await _count(connection, edition):
             raise BusinessFailure(f"the library has no edition {edition}", code="no_such_edition")
@@ -161,8 +163,10 @@ async def search(edition: str, words: str, most: int) -> list[dict[str, Any]]:
 
 
 async def fetch(edition: str, document_id: str) -> Document:
-    """One document, held against its digest. Raises TransportError, BusinessFailure for one that isn't there or was
-    altered."""
+    """Return one document after comparing it with its digest.
+
+    Raises TransportError, and BusinessFailure if the document is missing or was altered.
+    """
     async with _connection() as connection:
         row = await (await connection.execute(_FETCH, [edition, document_id])).fetchone()
     if row is None:

@@ -1,7 +1,7 @@
-"""A literature review: plan, search, ask about the scope, read in children, write, publish. Hundreds of steps, at any pace.
+"""A literature review: plan, search, ask about the scope, read in child runs, write, publish. Takes hundreds of steps.
 
-What a model says steers the search and the wording. What counts is checked here: a report cites only what was read, by
-number, and the list of references is made from the readers' own notes, each with the digest of the text it was made from.
+The models' answers affect only the search and the wording. The code here checks that a report cites, by number, only
+documents that were read. It makes the list of references from the readers' notes, each with the digest of its text.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ async def _reader(ctx: Context, state: Review, each: Found) -> Note:
 
 
 def merged(results: list[list[Found]]) -> list[Found]:
-    """One list of several: by the sum of what each place is worth (a sixtieth for the first, then less), then by id."""
+    """Merge ranked lists into one: by the sum of 1 / (60 + rank) over the lists (ranks start at 0), then by id."""
     worth: dict[str, float] = {}
     first: dict[str, Found] = {}
     for result in results:
@@ -263,7 +263,7 @@ def cited(text: str, notes: list[Note]) -> list[tuple[int, Note]]:
 
 
 def package_of(found: Found) -> str:
-    """The package that a document is of, without its version."""
+    """Return the package that a document belongs to, without its version."""
     return found.source.rpartition(" ")[0]
 
 

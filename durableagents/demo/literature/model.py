@@ -1,6 +1,6 @@
-"""The scripted models behind the review: they plan, read and write by counting words, so that all runs offline.
+"""The scripted models of the review: they plan, read and write by counting words, so that everything works offline.
 
-Each answers from the facts in its prompt and nothing else, as a real model must: the same prompt gets the same answer.
+Like a real model, each answers only from the facts in its prompt. The same prompt always gets the same answer.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _MAX_QUOTE_LENGTH, _MAX_SUMMARY_LENGTH = 400, 600
 
 
 def plan(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """A search for the whole question, and one for each pair of its words."""
+    """Plan a search for the whole question, and one for each pair of adjacent words."""
     return model.answer(info, planned(model.facts(messages)))
 
 
 def read(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """The beginning of the text, and the sentence that has most of the question's words."""
+    """Note the beginning of the text, and quote the sentence that has the most words of the question."""
     return model.answer(info, noted(model.facts(messages)))
 
 
 def write(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """A section for what answers the question, and one for what is off topic."""
+    """Write up to three sections, by how relevant the documents are to the question."""
     return model.answer(info, written(model.facts(messages)))
 
 
@@ -73,7 +73,7 @@ def written(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _paragraph(notes: list[dict[str, Any]]) -> str:
-    """As much as a section holds; the rest is named by number alone."""
+    """Return as many notes as fit into a section; the remaining ones are cited by number only."""
     said: list[str] = []
     more: list[str] = []
     for note in notes:

@@ -1,4 +1,4 @@
-"""Reads one document for a question: fetch it, have it embedded, take notes. A step of the review, with a journal of its own."""
+"""Reads one document for a question: fetch it, have it embedded, take notes. It runs as a child of the review."""
 
 from __future__ import annotations
 
@@ -61,5 +61,5 @@ async def read_document(errand: Errand, ctx: Context) -> End:
 
 
 def _stands_in(quote: str, text: str) -> bool:
-    """Word for word; how lines are broken doesn't matter."""
+    """Return whether the text contains the quote word for word, regardless of line breaks."""
     return " ".join(quote.split()) in " ".join(text.split())

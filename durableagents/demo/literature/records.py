@@ -1,4 +1,4 @@
-"""The records of a literature review: what goes in, what assistants answer, what is carried along, what comes out."""
+"""The models of a literature review: its input, the assistants' answers, the state and the output."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Tools of the review's agents: open, search and read the library, and two tools that cost money or publish.
 
-Pure: `search_library`, `fetch_document`. Keyed: `open_library` (its key is the edition: what is there is not added
-again), `embed_document` (paid for), `publish_report`.
+Pure: `search_library`, `fetch_document`. Keyed: `open_library` (its key is the edition, so that the documents are
+not added again), `embed_document` (costs money), `publish_report`.
 """
 
 from __future__ import annotations

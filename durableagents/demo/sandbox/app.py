@@ -75,8 +75,10 @@ class CutWhenCancelled:
 
 
 class SameOriginWrites:
-    """A page from elsewhere, open in the same browser, must not press our buttons. Clients that aren't browsers send no
-    Origin."""
+    """Refuse writes from pages of other origins that are open in the same browser.
+
+    Clients that aren't browsers send no Origin and are let through.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

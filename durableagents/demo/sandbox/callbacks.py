@@ -1,6 +1,6 @@
-"""The portal's promise: every signed form is posted to its callback until it is answered for good.
+"""The portal's callbacks: every signed form is posted to its URL until it gets a final answer.
 
-All state is in ``w9_requests``; this task only reads what is due, posts it and writes down what came of it. A kill at
+All state is in ``w9_requests``; this task only reads what is due, posts it and records the result. A kill at
 any point therefore costs at most a repeated callback, never a lost one.
 """
 
@@ -59,7 +59,7 @@ class Courier:
         self._under_way: dict[int, asyncio.Task[None]] = {}
 
     def wake(self) -> None:
-        """Something became due earlier than the courier knows: a new request, the button, another delay."""
+        """Check again what is due, because of a new request, a press of the button or a changed delay."""
         self._woken.set()
 
     async def run(self) -> None:
@@ -80,7 +80,7 @@ class Courier:
             pass
 
     async def _start_due(self, client: httpx.AsyncClient) -> float:
-        """Start what is due; returns the seconds until the next one is."""
+        """Start the callbacks that are due; return the seconds until the next check."""
         query = {"delay": self._faults.w9_delay_seconds, "limit": 2 * AT_ONCE}
         try:
             rows = await self._store.read(lambda connection: connection.execute(_DUE, query).fetchall())

@@ -1,4 +1,4 @@
-"""The oracle's table: who asked for what, and which single request changed the outside world."""
+"""The oracle's table: every request with its sender, and which one of them executed each effect."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def sender_of(header: str | None) -> tuple[int | None, str | None]:
 
 
 def mark_executed(connection: sqlite3.Connection, request_id: int) -> None:
-    """To be called in the transaction that changes the state."""
+    """Mark a request as executed. Call this in the transaction that changes the state."""
     connection.execute("UPDATE requests SET executed = 1 WHERE id = ?", (request_id,))
 
 

@@ -1,4 +1,4 @@
-"""The faults people inject, and which one a request meets."""
+"""The faults that people inject, and the choice of the one that applies to a request."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _up_to(most: float) -> PlainValidator:
 
 
 class Fault(BaseModel):
-    """One complete entry: systems it doesn't mention have no fault."""
+    """One complete entry: the fields that it doesn't set mean no fault."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
@@ -60,7 +60,7 @@ NO_FAULT = Fault()
 
 
 class FaultBook:
-    """All entries in memory, each change committed before it is in force. ``known`` maps a system to its operations."""
+    """All entries, in memory. A change is committed before it takes effect. ``known``: operations by system."""
 
     def __init__(self, store: Store, known: dict[str, set[str]]) -> None:
         self._store = store
@@ -88,7 +88,7 @@ class FaultBook:
         return next((seconds for seconds in delays if seconds is not None), DEFAULT_W9_DELAY_SECONDS)
 
     async def replace(self, given: dict[str, Any]) -> Fault:
-        """Raises Problem 422 naming the field."""
+        """Save an entry, replacing the one for the same target. Raises Problem 422, which names the field."""
         fault = self.parse(given)
         await self._store.write(lambda connection: _save(connection, fault))
         self._entries[fault.system, fault.operation] = fault
@@ -107,7 +107,7 @@ class FaultBook:
         return fault
 
     def _refuse(self, given: dict[str, Any], errors: list[ErrorDetails]) -> NoReturn:
-        """Of several wrong things a misspelt name is told first, then the target, then a number."""
+        """Raise Problem 422 for the first error, in this order: unknown field, text, target, number."""
         unknown = sorted(str(each["loc"][0]) for each in errors if each["type"] == "extra_forbidden")
         if unknown:
             raise wrong(unknown[0], f"no such field; there are {', '.join(Fault.model_fields)}")

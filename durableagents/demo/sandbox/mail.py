@@ -55,7 +55,7 @@ class Inbox:
 
 
 def make_server(inbox: Inbox) -> SMTP:
-    """One protocol instance, for one connection."""
+    """Return a protocol instance for one connection."""
     return SMTP(
         inbox,
         enable_SMTPUTF8=True,
@@ -103,7 +103,7 @@ def _keep(
 
 
 def taken(connection: sqlite3.Connection, run_id: str, message_id: str) -> dict[str, list[dict[str, str]]]:
-    """The messages of a run that carry an id: the search that a sender asks when it doesn't know what became of one."""
+    """Return the run's messages with this Message-ID, so that a sender can look up an unknown outcome."""
     rows = connection.execute("SELECT subject, received_at, raw FROM messages WHERE run_id = ? ORDER BY seq", (run_id,))
     found = [
         {"message_id": message_id, "subject": row["subject"], "received_at": row["received_at"]}
@@ -114,7 +114,7 @@ def taken(connection: sqlite3.Connection, run_id: str, message_id: str) -> dict[
 
 
 def subject(raw: bytes) -> str:
-    """Decoded for people; a header nobody can decode is shown as it came."""
+    """Return the subject, decoded if possible and otherwise as it was received."""
     headers = BytesHeaderParser(policy=compat32).parsebytes(raw)
     try:
         decoded = str(SMTPUTF8.header_fetch_parse("Subject", _header(headers, "Subject")))
@@ -124,17 +124,17 @@ def subject(raw: bytes) -> str:
 
 
 def storable(value: str) -> str:
-    """Text SQLite can keep: bytes that were no UTF-8 arrive as lone surrogates."""
+    """Return text that SQLite can store. Bytes that aren't UTF-8 arrive as lone surrogates, which are replaced."""
     return value.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
 
 
 def addresses(recipients: str) -> str:
-    """The stored list, for people."""
+    """Return the stored list of recipients in a readable form."""
     return ", ".join(json.loads(recipients))
 
 
 def body_text(raw: bytes) -> str:
-    """The plain text of a stored message, or the whole of it where there is none."""
+    """Return the plain text of a stored message, or the whole message if it has no plain text."""
     return storable(_plain_part(raw) or raw.decode("utf-8", "replace")).replace("\r\n", "\n")
 
 

@@ -18,7 +18,7 @@ SEND_ANNOUNCEMENT = "send_announcement"
 
 @dataclass(frozen=True)
 class Read:
-    """Answers from the query alone and changes nothing."""
+    """A read operation: it answers from the query alone and changes nothing."""
 
     system: str
     name: str
@@ -28,9 +28,10 @@ class Read:
 
 @dataclass(frozen=True)
 class Effect:
-    """Keyed: ``asks`` is what the body must say, ``perform`` changes the state inside the transaction that stores its answer.
+    """A keyed operation that changes the state.
 
-    ``found_by`` names the read that tells a reconciler what a key did.
+    ``asks`` is the model of the body. ``perform`` changes the state in the transaction that stores its answer.
+    ``found_by`` names the read with which a client can find out what a key did.
     """
 
     system: str
@@ -118,7 +119,7 @@ EFFECTS = (
 
 
 def known() -> dict[str, set[str]]:
-    """System → its operations, as a fault may name them."""
+    """Return the operations of each system, by the names that a fault may use."""
     names: dict[str, set[str]] = {MAIL: {SEND_WELCOME, SEND_ANNOUNCEMENT}}
     for read in READS:
         names.setdefault(read.system, set()).add(read.name)

@@ -52,20 +52,20 @@ class Received:
 
 
 class Asked(Fields):
-    """The query of a reconciler."""
+    """The query of a client that wants to know what a key did."""
 
     idempotency_key: Key
 
 
 class Claims:
-    """The keys whose first request is under way. In memory on purpose: a dead process has no request under way."""
+    """The keys with a request in progress. Kept in memory only, because none is in progress after a restart."""
 
     def __init__(self) -> None:
         self._held: set[tuple[str, str, str]] = set()
 
     @contextmanager
     def hold(self, effect: Effect, key: str) -> Iterator[None]:
-        """Raises Problem 409 while someone else holds it."""
+        """Hold a key during a request. Raises Problem 409 if another request holds it."""
         self.refuse_if_held(effect, key)
         claim = (effect.system, effect.name, key)
         self._held.add(claim)
@@ -97,7 +97,10 @@ class Pipeline:
             return problem_answer(problem)
 
     async def find(self, effect: Effect, request: Request) -> Response:
-        """Return the result of a key. 409 while its request is in progress, since neither "happened" nor "did not" is true yet."""
+        """Return the result of a key.
+
+        The answer is 409 while its request is in progress, since the effect may or may not happen.
+        """
         try:
             received = await self._receive(effect.system, effect.found_by, request)
             await self._meet_faults(received.receipt)
@@ -126,7 +129,7 @@ class Pipeline:
         return Response(stored.answer, stored.status, headers, media_type="application/json")
 
     async def _receive(self, system: str, operation: str, request: Request) -> Received:
-        """Record the request, also one whose headers or size are then refused."""
+        """Record the request, even if its headers or size are then refused."""
         key, run_id = request.headers.get("idempotency-key"), request.headers.get("x-run-id")
         sender, sent_at = sender_of(request.headers.get("x-sender"))
         too_large: BodyTooLarge | None = None
@@ -178,7 +181,7 @@ def _stored(connection: sqlite3.Connection, effect: Effect, key: str) -> sqlite3
 
 
 def _once(connection: sqlite3.Connection, effect: Effect, received: Received, wanted: Fields) -> Stored:
-    """The effect, its stored answer and the oracle's mark, in the caller's transaction; or the answer stored before."""
+    """Perform the effect, store its answer and mark the request as executed; or return the answer stored earlier."""
     receipt = received.receipt
     before = _stored(connection, effect, received.key)
     if before is not None:

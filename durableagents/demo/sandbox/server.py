@@ -33,11 +33,11 @@ KEEP_ALIVE_SECONDS = 75
 
 
 class CantStart(Exception):
-    """The message is the one line the operator sees; exit code 2."""
+    """The sandbox can't start. The message is the line that the operator sees; the exit code is 2."""
 
 
 class HttpServer(uvicorn.Server):
-    """Leaves the signals to us: uvicorn would raise them again at the end, and a clean stop would look like a death."""
+    """uvicorn's server without its signal handling, which would make a clean stop look like a crash."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -114,7 +114,7 @@ def _bound(port: int) -> Iterator[socket.socket]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """One sandbox per store: two would each retry the other's callbacks. The kernel drops the lock with its holder."""
+    """Lock the store for one sandbox, since two would send callbacks twice. The lock ends with the process."""
     try:
         if not folder.parent.exists():
             folder.parent.mkdir(parents=True, mode=0o700)

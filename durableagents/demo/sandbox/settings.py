@@ -28,7 +28,7 @@ _LATIN = str.maketrans(
 
 
 def tokens(name: str) -> list[str]:
-    """The words that tell one company from another; all words when nothing else is left ("The Company Ltd")."""
+    """Return the words of a name that distinguish companies, or all words if none do ("The Company Ltd")."""
     folded = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", name).casefold().translate(_LATIN))
     # Dots and apostrophes join ("S.A." is "sa"), marks and invisible characters vanish, everything else separates.
     joined = "".join(c for c in folded if c not in ".'’" and unicodedata.category(c) not in ("Mn", "Cf"))
@@ -42,7 +42,7 @@ def normalise(name: str) -> str:
 
 
 def legal_form(name: str) -> str:
-    """As written at the end of the name, or "company"."""
+    """Return the legal form as written at the end of the name, or "company"."""
     last = name.split()[-1] if name.split() else ""
     folded = "".join(c for c in unicodedata.normalize("NFKD", last.casefold()) if c.isalnum() and c.isascii())
     return last if folded in LEGAL_FORMS else "company"
@@ -58,7 +58,7 @@ class SettingError(Exception):
 
 @dataclass(frozen=True)
 class Settings:
-    """All that the process is told from outside."""
+    """The process's settings."""
 
     folder: Path
     http_port: int

@@ -1,6 +1,6 @@
 """The durable store: one SQLite file, one writer thread, group commit.
 
-Every change goes through one thread, so there is never a "database is locked" and jobs that wait while the disk syncs
+Every change goes through one thread, so "database is locked" never occurs, and jobs that wait while the disk syncs
 share the next sync. A job's future is settled only after the COMMIT it is part of has returned, with
 ``synchronous=FULL`` in WAL mode: the write-ahead log is fsynced by then. Each job has its own savepoint, so a refusal
 rolls back that job and not its neighbours.
@@ -72,13 +72,13 @@ class Store:
         self._writer.start()
 
     async def write(self, work: Work[T]) -> T:
-        """Run ``work`` in a transaction and return its result once that is on disk; what it raises is raised here."""
+        """Run ``work`` in a transaction and return its result once it is on disk. Raises the exceptions of ``work``."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._jobs.put(_Job(work, future))
         return await future
 
     async def read(self, work: Work[T]) -> T:
-        """Run ``work`` on what is committed, at the same time as the writer, without holding it up."""
+        """Run ``work`` on the committed data, concurrently with the writer and without delaying it."""
         assert self._reading is not None
         return await asyncio.get_running_loop().run_in_executor(self._readers, work, self._reading)
 
@@ -115,7 +115,7 @@ class Store:
 
 
 def _add_what_is_newer(connection: sqlite3.Connection) -> None:
-    """Columns that a file made by an older sandbox doesn't have."""
+    """Add the columns that are missing from a file made by an older sandbox."""
     for table, name, kind in _NEWER:
         if name not in {row["name"] for row in connection.execute(f"PRAGMA table_info({table})")}:
             connection.execute(f"ALTER TABLE {table} ADD COLUMN {name} {kind}")

@@ -127,7 +127,7 @@ def test_form_sent_twice_creates_one_schedule(reader: Readers) -> None:
     assert other.status_code == 409 and "already used" in other.content.decode() and "Daily" in other.content.decode()
     for wrong in ("", "x" * 9000, hidden(reader("operator"), "token"), token[:-1]):
         answer = save(integrator, token=wrong, name="Never")
-        assert answer.status_code == 422 and "mark is missing" in answer.content.decode()
+        assert answer.status_code == 422 and "identifier is missing" in answer.content.decode()
     for cron, why in (("every night", "has 2 fields instead of five"), ("", "cron")):
         page = text_of(save(integrator, cron=cron, input="{broken"))
         assert "Not valid JSON: " in page and "(line 1, column 2); such as {}" in page and why in page, cron

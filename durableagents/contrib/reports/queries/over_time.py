@@ -24,7 +24,7 @@ WHERE i.at >= %(start)s AND i.at < %(end)s AND {{seen}} GROUP BY 1"""
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The runs that were started in a span of time, by their state now, and the recoveries in that span."""
+    """The runs that were started in a span of time, by their current state, and the recoveries in that span."""
 
     start: datetime
     completed: int

@@ -1,1 +1,1 @@
-"""The outside systems, one module each: what a request must say, and what it changes."""
+"""The outside systems: the fields of their requests, and the changes that these make."""

@@ -1,5 +1,7 @@
-"""The vendor portal: asks a vendor for a W-9 and calls back once the form is signed. ``callbacks.py`` keeps that
-promise."""
+"""The vendor portal: asks a vendor for a W-9 and calls back once the form is signed.
+
+``callbacks.py`` makes the calls.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ _SIGNATORIES = ("J. Lindqvist", "M. Okafor", "R. Castellanos", "A. Petersen", "S
 
 
 class W9Request(Fields):
-    """A form that a vendor is asked for, and where it is to be sent."""
+    """A request for a vendor's form, with the URL to send it to."""
 
     legal_name: Name
     tax_id: TaxId
@@ -38,8 +40,10 @@ def request_w9(connection: sqlite3.Connection, wanted: W9Request, receipt: Recei
 
 
 def release(connection: sqlite3.Connection, seq: int) -> bool:
-    """The button: sign and send now, whatever the delay, and try again at once if an attempt is pending. False: no such
-    request."""
+    """Make a form due now, whatever its delay or back-off (for the button "Send it now").
+
+    Return False if there is no such request.
+    """
     cursor = connection.execute(
         "UPDATE w9_requests SET is_released = 1, next_attempt_at = 0 WHERE seq = ?",
         (seq,),
@@ -48,7 +52,7 @@ def release(connection: sqlite3.Connection, seq: int) -> bool:
 
 
 def signed_notice(connection: sqlite3.Connection, seq: int) -> tuple[str, bytes]:
-    """The callback's URL and body; the form is signed by the first call and stays as it is."""
+    """Return the callback's URL and body. The first call signs the form, which never changes afterwards."""
     row = connection.execute("SELECT * FROM w9_requests WHERE seq = ?", (seq,)).fetchone()
     if row["notice"] is None:
         notice = to_json(_notice(row))

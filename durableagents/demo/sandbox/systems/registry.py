@@ -1,4 +1,4 @@
-"""The company registry: knows every well-formed company, and always says the same about it."""
+"""The company registry, which knows every well-formed company, the credential service, the library and the shop."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .erp import known_vendor
 
 
 class Credential(Fields):
-    """A secret that is asked for."""
+    """A request for a credential."""
 
     vendor_id: Name
     scope: Scope
@@ -54,7 +54,7 @@ DIMENSIONS = 8
 
 
 class Embedding(Fields):
-    """A text that is to become a vector."""
+    """A text to embed as a vector."""
 
     document_id: Name
     sha256: Digest
@@ -70,7 +70,7 @@ class Report(Fields):
 
 
 def embed(connection: sqlite3.Connection, wanted: Embedding, receipt: Receipt) -> dict[str, Any]:
-    """A vector of the text: always the same one. Each costs, so each is on record."""
+    """Return the text's vector, which is always the same. Each request costs money and is recorded."""
     cursor = connection.execute(
         "INSERT INTO embeddings (document_id, sha256, run_id, created_at) VALUES (?, ?, ?, ?)",
         (wanted.document_id, wanted.sha256, receipt.run_id, receipt.received_at),
@@ -82,7 +82,7 @@ def embed(connection: sqlite3.Connection, wanted: Embedding, receipt: Receipt) -
 
 
 def publish(connection: sqlite3.Connection, report: Report, receipt: Receipt) -> dict[str, Any]:
-    """Raises Problem 422 where the text is not what its digest says."""
+    """Store a report. Raises Problem 422 if the text doesn't match its digest."""
     if hashlib.sha256(report.text.encode()).hexdigest() != report.sha256:
         raise wrong("sha256", "is not the digest of the text")
     cursor = connection.execute(
@@ -121,13 +121,15 @@ class Refund(Fields):
 
 
 def order(query: Mapping[str, Any]) -> dict[str, Any]:
-    """Raises Problem 422. The answer is a function of the query alone, so a replayed run sees what the first one
-    saw."""
+    """Look up an order. Raises Problem 422.
+
+    The answer depends only on the query, so a replayed run sees what the first one saw.
+    """
     return _order("number", Asked.read(query).number)
 
 
 def refund(connection: sqlite3.Connection, wanted: Refund, receipt: Receipt) -> dict[str, Any]:
-    """Raises Problem 422 for more than what is left of what was paid."""
+    """Refund a customer. Raises Problem 422 if the amount is above the unrefunded rest of the payment."""
     paid = Decimal(_order("order_number", wanted.order_number)["paid_usd"])
     rows = connection.execute("SELECT amount_usd FROM refunds WHERE order_number = ?", (wanted.order_number,))
     left = paid - sum((Decimal(amount) for (amount,) in rows), Decimal())
@@ -215,8 +217,10 @@ class Company(Fields):
 
 
 def lookup(query: Mapping[str, Any]) -> dict[str, Any]:
-    """Raises Problem 422. The answer is a function of the query alone, so a replayed run sees what the first one
-    saw."""
+    """Look up a company. Raises Problem 422.
+
+    The answer depends only on the query, so a replayed run sees what the first one saw.
+    """
     asked = Company.read(query)
     name, country, tax_id = asked.name, asked.country, asked.tax_id
     dice = hashlib.sha256("|".join((normalise(name), country, tax_id.upper())).encode()).digest()

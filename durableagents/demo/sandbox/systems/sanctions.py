@@ -1,8 +1,9 @@
 """Sanctions screening: a fuzzy match of a name against a bundled list of invented entries.
 
-A score is the best of three looks at two normalised names: letter by letter, letter by letter with the words sorted
-("Industries Volga Heavy"), both less when a listed word has no counterpart, and word by word inside a longer name
-("Volga Heavy Industries Export House"). ``difflib``'s ratio is twice the matching letters over all letters.
+A score is the best of three comparisons of two normalised names: letter by letter; letter by letter with the words
+sorted ("Industries Volga Heavy"); and word by word inside a longer name ("Volga Heavy Industries Export House"). The
+first two are lowered if a listed word has no counterpart. ``difflib``'s ratio is twice the matching letters over all
+letters.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Listed:
 
 
 class Screened(Fields):
-    """A name that is screened. An empty country is none."""
+    """A name to screen. An empty country counts as not given."""
 
     name: Name
     country: Annotated[Country | None, BeforeValidator(lambda value: value or None)] = None
@@ -59,7 +60,7 @@ def the_list() -> tuple[Listed, ...]:
 
 
 def screen(query: Mapping[str, Any]) -> dict[str, Any]:
-    """Raises Problem 422. A country never hides a match: people on lists choose their flags."""
+    """Screen a name. The country never hides a match, since it may be false. Raises Problem 422."""
     asked = Screened.read(query)
     scored = _scores(asked.name)
     best = max(score for score, _, _ in scored)
@@ -94,7 +95,7 @@ def _score(words: tuple[str, ...], listed: tuple[str, ...]) -> int:
 
 
 def _is_among(word: str, words: tuple[str, ...]) -> bool:
-    """Also when it is run together with a neighbour ("Heavyindustries")."""
+    """Return whether a similar word is among the words, or the word is part of a compound ("Heavyindustries")."""
     return word in "".join(words) or any(_ratio(word, other) >= _SAME_WORD for other in words)
 
 

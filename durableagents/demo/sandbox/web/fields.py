@@ -1,4 +1,4 @@
-"""Reading what a client sent: JSON that can be trusted to be stored and shown, and a type per kind of field."""
+"""Parse what a client sent: JSON that is safe to store and to show, and a type for each kind of field."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def read_object(body: bytes) -> dict[str, Any]:
-    """The JSON object in ``body``. Raises Problem 400 for what isn't one, 422 for text or numbers nobody could
-    store."""
+    """Return the JSON object in ``body``.
+
+    Raises Problem 400 if it isn't one, 422 for text or numbers that can't be stored.
+    """
     try:
         value = json.loads(body.decode("utf-8"), object_pairs_hook=_without_duplicates)
     except UnicodeDecodeError:
@@ -104,7 +106,7 @@ def _text(longest: int, pattern: str = r"(?s:.*)", meant: str = "") -> AfterVali
 
 
 def _cents(value: Any) -> str:
-    """Money as text with two places, never a float."""
+    """Return an amount of money as text with two decimal places. Floats are refused."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError("must be a decimal string or an integer")
     # The length test spares str() an integer beyond Python's limit on digits.

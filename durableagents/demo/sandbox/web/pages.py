@@ -1,5 +1,7 @@
-"""The pages for people: what the outside systems hold, a button for the W-9, a form for the faults. No script
-anywhere."""
+"""The pages for people: the data of the outside systems, a button for the W-9, and a form for faults.
+
+No page contains a script.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,7 @@ _REQUESTS = "SELECT * FROM requests WHERE :run_id IS NULL OR run_id = :run_id OR
 
 
 class Pages:
-    """Reads the store and renders; the two things that change something go through the portal and the fault book."""
+    """Renders pages from the store. The only two actions go through the portal and the fault book."""
 
     def __init__(self, store: Store, faults: FaultBook, courier: Courier) -> None:
         self._store = store
@@ -186,7 +188,7 @@ def _seq(request: Request) -> int:
 
 
 def _fault_form(body: bytes) -> dict[str, Any]:
-    """A browser's form as /faults wants it: numbers as numbers, blank fields left out."""
+    """Return a browser's form in the format of /faults: numbers parsed, blank fields omitted."""
     try:
         given: dict[str, Any] = dict(parse_qsl(body.decode("ascii"), max_num_fields=20))
     except ValueError:

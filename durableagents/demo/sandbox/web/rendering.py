@@ -1,7 +1,7 @@
-"""The pages' templates, and the few ways in which a value is put there.
+"""The pages' templates, and the few ways of writing a value into them.
 
-A template writes no value but through ``show``: that is Jinja's ``finalize``, so nobody can forget it, and there is no filter
-that turns text into HTML.
+Every value in a template passes through ``show``, which is Jinja's ``finalize``, so it can't be forgotten. No filter
+turns text into HTML.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SPELT_OUT = "<span class=u>U+{:04X}</span>"
 
 
 def show(value: object) -> Markup:
-    """Any value as inert HTML; None is a dash."""
+    """Return any value as inert HTML; None and empty text become a dash."""
     if isinstance(value, Markup):
         return value
     if value is None or value == "":
@@ -37,7 +37,7 @@ def show(value: object) -> Markup:
 
 
 def plain(value: object) -> Markup:
-    """The same without elements, for attributes and where HTML allows none."""
+    """Return the value as `show` does, but without elements, for attributes and other places that allow none."""
     return Markup(_inert(str(value), "U+{:04X}"))
 
 
@@ -66,12 +66,12 @@ def render(name: str, **values: Any) -> str:
 
 
 def _quoted(value: str) -> Markup:
-    """For the query of an address; nothing is left in it that HTML knows."""
+    """Return a value quoted for a URL's query. Nothing in the result is special in HTML."""
     return Markup(quote(value, safe=""))
 
 
 def _shortened(run_id: str) -> str:
-    """In the middle: ids of one day share their beginning."""
+    """Shorten an id in the middle, because ids of the same day begin alike."""
     return run_id if len(run_id) <= 16 else f"{run_id[:8]}…{run_id[-4:]}"
 
 
@@ -103,7 +103,7 @@ def _last_try(request: sqlite3.Row) -> str:
 
 
 def newest(rows: Sized) -> str:
-    """Said of a list that is not the whole."""
+    """Return a note for a list that shows only the newest rows; empty for a complete list."""
     return f"the newest {NEWEST}" if len(rows) == NEWEST else ""
 
 

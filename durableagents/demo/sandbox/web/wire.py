@@ -1,4 +1,4 @@
-"""HTTP as the sandbox needs it: bounded bodies, answers byte for byte, and a connection that can be cut."""
+"""HTTP helpers for the sandbox: bounded bodies, JSON answers, and connections that can be cut."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..effects import to_json
 
 
 class Problem(Exception):
-    """A request that is refused; becomes the HTTP answer as it stands."""
+    """A request is refused. The exception contains the complete HTTP answer."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Problem(Exception):
 
 
 def wrong(field: str, detail: str) -> Problem:
-    """One field is to blame."""
+    """Return Problem 422 about one invalid field."""
     return Problem(422, f"{field}: {detail}", field=field)
 
 
@@ -88,7 +88,7 @@ class BodyTooLarge(Problem):
 
 
 class CuttableProtocol(HttpToolsProtocol):
-    """Hands each request its connection's transport, in the state uvicorn gives every scope."""
+    """Gives each request its connection's transport, in the scope's state."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -98,8 +98,8 @@ class CuttableProtocol(HttpToolsProtocol):
 class Cut(Response):
     """Close the connection and answer nothing.
 
-    Waiting for the disconnect matters: an application that returns on an open connection without an answer is a 500 to
-    uvicorn.
+    It waits for the disconnect, because uvicorn would send a 500 if the application returned without an answer while
+    the connection is open.
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -109,7 +109,7 @@ class Cut(Response):
 
 
 async def bounded_body(request: Request) -> bytes:
-    """Raises BodyTooLarge."""
+    """Return the body. Raises BodyTooLarge."""
     parts: list[bytes] = []
     size = 0
     async for part in request.stream():

@@ -79,7 +79,7 @@ class Command(BaseCommand):
         move.add_argument("--justification", default="", help="required without --dry-run")
 
     def handle(self, *, verb: str, **given: Any) -> None:
-        """Run the verb, and print a line for each version and the ramp. Raises CommandError for a refusal."""
+        """Run the verb, then print a line for each version and one for the ramp. Raises CommandError for a refusal."""
         by = operator()
         try:
             if verb == "migrate":
