@@ -96,7 +96,10 @@ def differing(using: str = DEFAULT_DB_ALIAS) -> list[str]:
 
 
 def missing(using: str = DEFAULT_DB_ALIAS) -> list[str]:
-    """Return the keys of functions and types that the database lacks: newer code may have changed or added others."""
+    """Return the keys of functions and types that the database lacks.
+
+    Others may differ or be additional, since newer code may have installed them.
+    """
     with connections[using].cursor() as cursor:
         installed = _installed(cursor)
     return sorted(key for key, each in definitions().items() if each.kind != "TRIGGER" and key not in installed)

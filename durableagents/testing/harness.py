@@ -151,7 +151,7 @@ class Harness(Assertions):
         known = {tool.name for tool in _every_tool(self.agent, is_wide=children == "driven")}
         for name in (*(tools or {}), *(hooks or {})):
             if name not in known:
-                raise StoryProblem(f"there is no tool {name!r}: there are {', '.join(sorted(known)) or 'none'}")
+                raise StoryProblem(f"there is no tool {name!r}; known tools: {', '.join(sorted(known)) or 'none'}")
         recorded = None if record is None else Record(record)
         given = dict(models or {})
         if recorded is not None:
@@ -251,7 +251,7 @@ class Harness(Assertions):
     def _must_know(self, name: str) -> None:
         known = {tool.name for tool in _every_tool(self.agent, is_wide=True)}
         if name not in known:
-            raise StoryProblem(f"there is no tool {name!r}: there are {', '.join(sorted(known)) or 'none'}")
+            raise StoryProblem(f"there is no tool {name!r}; known tools: {', '.join(sorted(known)) or 'none'}")
 
     # --- people ---
 

@@ -308,8 +308,8 @@ def _must_ask_the_same(moving: Moving, name: str, slot: Slot) -> None:
     if tool.gate.is_needed(args) and now != (then, gate.rule):
         raise _No(
             "gate_differs",
-            f"{gate.tool} at {name} was put to {then} ({gate.rule}), and {moving.to.graph_id} puts it to "
-            f"{now[0]} ({now[1]}): an approval by one does not count for the other",
+            f"{gate.tool} at {name} was put to {then} ({gate.rule}), but {moving.to.graph_id} would put it "
+            f"to {now[0]} ({now[1]}): an approval of the first does not count for the second",
         )
 
 
@@ -338,7 +338,7 @@ def _reentered(moving: Moving, position: Position, tape: Tape, node: str, state:
 
 
 def _unrepeatable_acts(tail: Sequence[e.Event], tape: Tape) -> Iterator[str]:
-    """Yield everything in the visit that must happen only once, or that it received and can't receive again."""
+    """Yield what the visit did that must happen only once, and what it received that it can't receive again."""
     for name, slot in tape.slots.items():
         for attempt in slot.attempts.values():
             if isinstance(attempt.intent, e.ToolInvoked) and attempt.intent.replay_class != ReplayClass.PURE:

@@ -1,4 +1,4 @@
-"""Find the calendars and queue timings in force: rows with a valid code, at the time of reading."""
+"""Find the calendars and queue timings in force: rows with a valid authentication code."""
 
 from __future__ import annotations
 

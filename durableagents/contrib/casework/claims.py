@@ -1,7 +1,7 @@
 """Claim and release an approval.
 
-Each act is one transaction under the approval's lock, so there are never more claims than places, and none is added
-after the decision. A claim has no effect on who may decide.
+Each act is one transaction under the approval's lock, so there are never more claims than votes needed, and none is
+added after the decision. A claim has no effect on who may decide.
 """
 
 from __future__ import annotations

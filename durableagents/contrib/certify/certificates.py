@@ -62,7 +62,7 @@ _WORDS: dict[str, Word] = {
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """The newest probe of a tool, with the number of seconds that its result was still valid when it was read."""
+    """The newest probe of a tool, with the number of seconds for which its result was still valid on reading."""
 
     probe: Probe
     seconds: float

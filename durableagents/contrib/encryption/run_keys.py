@@ -249,8 +249,8 @@ class RunKeys:
     def _drop_erased(self) -> None:
         """Drop the keys of runs that any process has erased since the last check.
 
-        This happens at most once a second. It is skipped in an event loop, which only drives runs that haven't ended,
-        and if there is no connection, because then nothing was read.
+        This happens at most once a second. It is skipped in an event loop, since that only drives runs that haven't
+        ended, and without a connection, since then nothing was read from the database.
         """
         now = time.monotonic()
         if now < self._look_at or asyncio._get_running_loop() is not None:

@@ -44,7 +44,7 @@ class UnseenResult(DurableAgentsError):
 
     def __init__(self) -> None:
         super().__init__(
-            "a result arrived after it had failed, and an operator has to see it: retry the run on its version"
+            "a result arrived after the run had failed, and an operator has to see it: retry the run on its version"
         )
 
 

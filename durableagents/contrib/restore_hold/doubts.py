@@ -75,7 +75,7 @@ class Unanswered:
 
 @dataclass(frozen=True, slots=True)
 class UnknownOutcomeLists:
-    """The two lists of calls in doubt, each with at most MAX_LISTED rows. `is_cut` says that there are more."""
+    """The two lists of calls in doubt, each with at most MAX_LISTED rows. `is_cut` is true if there are more."""
 
     upcoming: Sequence[NextCall]
     unanswered: Sequence[Unanswered]

@@ -550,7 +550,7 @@ def drop_earlier_files(run_ids: Collection[UUID]) -> None:
     """After the commit of an erasure, delete the files from which the runs were once restored (`Feature.on_erased`).
 
     These files contain people's input in unencrypted form. If one can't be deleted, each round tries again. Raises
-    StorageUnavailable, which refuses the erasure."""
+    StorageUnavailable before the commit, so that the erasure is refused."""
     had_files = [run_id for run_id in run_ids if _runs_left(run_id)]
     if not had_files:
         return

@@ -126,7 +126,7 @@ async def ended(visit: Visit, effect: Effect) -> None:
 
 
 async def _told_before(visit: Visit, effect: Effect) -> e.ChildEnded | None:
-    """Return the child's end, if it was recorded just before the plan, so that it isn't on this visit's tape."""
+    """Return the child's end if it was recorded just before the undo plan, and so isn't on this visit's tape."""
     events = (await visit.look_up(visit.journal.effects())).events
     ends = (event for event in events if isinstance(event, e.ChildEnded))
     return next((end for end in ends if (end.slot, end.attempt) == (effect.slot, effect.attempt)), None)

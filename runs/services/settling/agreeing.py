@@ -36,7 +36,8 @@ _KINDS = [e.OutcomeProposed.KIND, e.OutcomeWithdrawn.KIND, e.UpstreamAsked.KIND,
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A person's proposal, the `n`-th on its attempt of the call.
+    """A person's proposed outcome for one attempt of a call; `n` numbers the proposals for that attempt.
+
     `news` is a later event about the call, which makes the proposal void."""
 
     n: int

@@ -161,7 +161,7 @@ REPORT = ReportKind(
     about="Size by table, growth per day and agent, checkpoints, and a forecast.",
     definition=Definition(
         counts="The current size of each table with its indexes, and an estimate of its rows. By agent and "
-        "day: the journals and checkpoints of the runs that were started in the period, in their stored size. The "
+        "day: the stored size of the journals and checkpoints of the runs that were started in the period. The "
         "forecast is the size now plus the growth per day between the first and the last size stored in the period.",
         leaves_out="Files outside the database, its write-ahead log and backups. Space that was freed inside a table "
         "counts until the database gives it back.",

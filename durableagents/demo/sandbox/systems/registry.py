@@ -1,4 +1,7 @@
-"""The company registry, which knows every well-formed company, the credential service, the library and the shop."""
+"""The company registry, the credential service, the library and the shop.
+
+The registry has an answer for every well-formed company name.
+"""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Command(BaseCommand):
             "--filter",
             default="",
             metavar="FILTER",
-            help="runs as in the address of the list of runs: 'state=completed&agent=refund&where=amount > 100'",
+            help="the runs that their list shows for this query: 'state=completed&agent=refund&where=amount > 100'",
         )
         out.add_argument("--output", type=Path, required=True, metavar="FILE", help="name of a new file")
         out.add_argument(
