@@ -2,15 +2,14 @@
 
 # How moved heads are found, without a scan of all runs and without work on the path that appends:
 #
-# 1. Events since the last seal, by a BRIN index on their time (a few pages, see ledger/models.py). An event
-#    gets its time before its transaction commits, so a late commit has an earlier time than the seal that could not see
-# it. Each seal therefore records which transactions were open. The search begins at the newest seal that was made
-# before any of
-#    those began, however long they took.
+# 1. Events since the last seal, by a BRIN index on their time (a few pages, see ledger/models.py). An event gets its
+#    time before its transaction commits, so a late commit has an earlier time than the seal that could not see it. Each
+#    seal therefore records which transactions were open. The search begins at the newest seal that was made before any
+#    of those began, however long they took.
 # 2. If the clock was set back since the last seal, or no seal helps (the first one, a database restored from a dump),
 #    all heads.
 # 3. In addition, always a few hundred heads in the order of their ids. That finds heads that a clock jumping back and
-# forth between two seals would hide; a full walk takes hours for a million runs.
+#    forth between two seals would hide; a full walk takes hours for a million runs.
 #
 # A head counts as moved if its number is above the run's last sealed one.
 
