@@ -506,10 +506,10 @@ def handing(tools: Toolbox) -> Agent:
     async def work(state: Notes, ctx: Context) -> Any:
         return await ordered(ctx, tools)
 
-    agent_of(work, name="desk", tools=tools.all(), output=Done)
+    agent_of(work, name="policy-desk", tools=tools.all(), output=Done)
 
     async def node(state: Notes, ctx: Context) -> Any:
-        return Handoff("desk", Asked(text="over to you"))
+        return Handoff("policy-desk", Asked(text="over to you"))
 
     return agent_of(node, tools=tools.all(), output=Done)
 
