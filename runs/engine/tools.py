@@ -352,7 +352,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """How to undo an effect: by a call of `tool` with `args(asked, got)`, built from the effect's input and output.
+    """The undo of an effect: a call of `tool` with `args(asked, got)`, built from the effect's input and output.
 
     The tool is an ordinary tool of the agent, with its own key, gate and hooks. `args` is a plain function that returns
     the tool's input. `name` distinguishes several undos that use the same tool (default: the tool's name). Raises

@@ -102,6 +102,14 @@ async def timed(steps: int, work: Callable[[], Awaitable[None]]) -> Measured:
     return Measured(steps, time.perf_counter() - began, time.process_time() - cpu, server_cpu_seconds() - server)
 
 
+async def driven(
+    connections: Any, graph_id: str, runs: int, steps: int, seconds: list[float] | None = None
+) -> Measured:
+    """Start runs and measure their steps, from before the runs are claimed until they have ended."""
+    await asyncio.to_thread(start, graph_id, runs, steps=steps)
+    return await timed(runs * steps, lambda: drive_all(connections, graph_id, runs, seconds))
+
+
 # --- W1, W2 ---------------------------------------------------------------------------------------
 
 
@@ -110,9 +118,7 @@ async def throughput(connections: Any, runs: int, steps: int, rounds: int) -> li
     waits: list[float] = []
 
     async def ours(graph_id: str) -> Measured:
-        await asyncio.to_thread(start, graph_id, runs, steps=steps)
-        seconds = waits if graph_id == PURE else None
-        return await timed(runs * steps, lambda: drive_all(connections, graph_id, runs, seconds))
+        return await driven(connections, graph_id, runs, steps, waits if graph_id == PURE else None)
 
     async def bare(kind: floor.Kind) -> Measured:
         return await timed(runs * steps, lambda: floor.drive(connections, kind, runs, steps))
